@@ -75,7 +75,7 @@ func enqueue(t *testing.T, p *toolkit.Process, key string, opts ...asynq.Option)
 	testkit.WantNil(t, "Enqueue", err)
 }
 
-// free waits until nobody has key.
+// free waits until key is free.
 func free(t *testing.T, locks *joblock.Locker, key string) {
 	t.Helper()
 	for ; ; time.Sleep(time.Millisecond) {

@@ -389,7 +389,7 @@ func Example_unique() {
 	// 429
 }
 
-// The webhooks of a customer, in order. The third of five cannot be delivered: four and five wait until somebody has
+// The webhooks of a customer, in order. The third of five cannot be delivered: four and five wait until an operator has
 // decided. docs/sequences.md quotes the parts between the brackets.
 func Example_sequence() {
 	for _, decision := range []string{"run again", "skip"} {

@@ -45,7 +45,7 @@ func onMiniredis() (*toolkit.Process, func()) {
 	}
 }
 
-// impatient is the configuration of a server that nobody has to wait for.
+// impatient is the configuration of a server that stops without a wait.
 var impatient = asynq.Config{
 	Concurrency: 10, LogLevel: asynq.FatalLevel, TaskCheckInterval: 5 * time.Millisecond,
 	DelayedTaskCheckInterval: 100 * time.Millisecond,

@@ -60,7 +60,7 @@ func TestParameterThatIsNotThereIsRefused(t *testing.T) {
 	}
 }
 
-// The first of the requests that name no valid lock is told in the log, for it may be
+// The first of the requests that name no valid lock is logged, for it may be
 // the route that is wrong. The others are not, for any client can send them.
 func TestBadKeysDoNotFillTheLog(t *testing.T) {
 	var log testkit.Log
@@ -126,7 +126,7 @@ func TestSlowBodyHoldsTheLockForAWhile(t *testing.T) {
 	}
 }
 
-// The handler is told before the lease runs out, so that it can stop before anybody
+// The handler's context ends before the lease does, so that it can stop before any other caller
 // else has the lock, and has it released as ever.
 func TestHandlerIsToldBeforeItsLeaseRunsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestHandlerIsToldBeforeItsLeaseRunsOut(t *testing.T) {
 		serve((&handoff.Guard{Locks: locks, Logger: silent}).Middleware(fixed(claim))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			if cause := context.Cause(r.Context()); !errors.Is(cause, handoff.ErrMaxHold) || time.Since(start) != 2*time.Minute {
-				t.Errorf("told %v after %s", cause, time.Since(start))
+				t.Errorf("got %v after %s", cause, time.Since(start))
 			}
 			if err := joblock.LocksFromContext(r.Context()).Err(); err != nil {
 				t.Errorf("the locks are lost already: %v", err)
@@ -148,7 +148,7 @@ func TestHandlerIsToldBeforeItsLeaseRunsOut(t *testing.T) {
 	})
 }
 
-// What the handler has left running is told to stop before anybody else can have the
+// What the handler has left running is cancelled before another caller can have the
 // locks.
 func TestContextEndsBeforeTheLocksAreReleased(t *testing.T) {
 	for name, end := range map[string]func(){"returns": func() {}, "panics": func() { panic(http.ErrAbortHandler) }} {

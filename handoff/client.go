@@ -121,7 +121,7 @@ type Result struct {
 	Duplicate bool
 
 	// Replaced is the task that was deleted for the new task, because of policy Replace, KeepLast or CancelInProgress; nil if no task was
-	// deleted. Replaced lacks the header, too.
+	// deleted. Like Task, Replaced lacks the header.
 	Replaced *asynq.TaskInfo
 
 	// Waits is true if the job waits in the line of its sequence, behind Ahead others at most. Task then shows a
@@ -147,7 +147,7 @@ func resultOf(done enqueue.Result) Result {
 // are left, if done is the result of the enqueue; a step that a handler has added is not found.
 //
 // A job that waits for a retry, or was archived, is withdrawn too: it may have failed because the transaction was not
-// committed. Errors, with which the job is left as it is:
+// committed. Errors, after which the job is left as it is:
 //
 //	joblock.ErrBusy      the job runs, or another call is replacing it. Cancel the context of its handler with
 //	                     Inspector.CancelProcessing, and call again
@@ -195,8 +195,9 @@ func (c *Client) Reschedule(ctx context.Context, done Result, at time.Time) erro
 	return c.engine().Reschedule(ctx, enqueue.Result{Task: done.Task, Receipt: done.receipt}, at)
 }
 
-// Close ends the Client's background work: the search for tasks whose enqueue was unclear, and the release of their
-// locks. Locks that are still unclear are left to their reservations. Close waits until the work has ended. If ctx ends
+// Close ends the Client's background work: it looks up tasks whose enqueue had an unknown outcome, and releases locks
+// that have no task. Locks whose outcome is still unknown stay until their reservations end. Close waits until the work has
+// ended. If ctx ends
 // first, Close returns ctx's cause. Without Close the work ends after five minutes at most.
 //
 // Close the Client before its Locker, through which the Client releases locks. A closed Client can still enqueue, but

@@ -157,7 +157,7 @@ func (w *web) wantWithCaller(t testing.TB, lock *joblock.Lock) {
 	wantState(t, w.locks, lock.Key(), joblock.StateFree)
 }
 
-// faults is a go-redis hook: what it is told to do instead happens to the scripts
+// faults is a go-redis hook: what it is set to do instead happens to the scripts
 // that write a task.
 type faults struct {
 	mu      sync.Mutex    // guards what follows

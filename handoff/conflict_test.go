@@ -98,7 +98,7 @@ func TestSkipAfterAnEnqueueThatFailed(t *testing.T) {
 	})
 }
 
-// Reject is told at once.
+// Reject returns at once.
 func TestRejectDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
@@ -172,7 +172,7 @@ func TestStoreFailsWhileFreeingAKey(t *testing.T) {
 	}
 }
 
-// A request's enqueue is refused because somebody else's task has the TaskID, and the
+// A request's enqueue is refused because the task of another caller has the TaskID, and the
 // request has its lock back. That task is not taken for the job that has the key: it
 // does not carry it, and a dispatch that it stood for would be lost.
 func TestTaskThatDoesNotCarryTheKeyIsNoDuplicate(t *testing.T) {
@@ -207,7 +207,7 @@ func TestTaskThatDoesNotCarryTheKeyIsNoDuplicate(t *testing.T) {
 				w.task(t, "default", "first")
 
 				// When the request dies the key is free one lease later: it was taken back as
-				// a lock of nobody's, of which the keeper knows nothing.
+				// a lock without an owner, of which the keeper knows nothing.
 				lock.StopRenewing()
 				time.Sleep(30*time.Second + time.Millisecond)
 				got, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: handoff.Skip})

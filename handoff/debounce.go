@@ -31,7 +31,7 @@ type Debounce struct {
 	Wait time.Duration
 
 	// MaxWait bounds how long enqueues can put the job off: it is due at the latest MaxWait after the first enqueue since
-	// the last job has started. At least Wait; 0 means no bound, so a key that is enqueued all the time never runs.
+	// the last job has started. At least Wait; 0 means no bound: if the enqueues never stop, no job runs.
 	MaxWait time.Duration
 
 	// Leading runs a job at once if no job of the key runs, and none was done within Wait. Further ones are collected as

@@ -18,7 +18,7 @@ import (
 )
 
 // One export per account at a time: while the first request is served, a second
-// one for the same account is refused and told when to come again.
+// one for the same account is refused, with the time to come again.
 func ExampleMiddleware() {
 	rdb, done := exampleRedis()
 	defer done()
@@ -149,7 +149,7 @@ func ExampleClient_Enqueue() {
 }
 
 // One report per account at a time, from the request for it until it is done. A second
-// request is told which job is at it, or has the one that waits replaced.
+// request learns which job runs, or has the one that waits replaced.
 func ExampleUnique() {
 	rdb, done := exampleRedis()
 	defer done()
@@ -266,7 +266,7 @@ func exampleRedis() (rdb *redis.Client, done func()) {
 }
 
 // The webhooks of each customer are delivered in the order in which they came, one at a time. A webhook that cannot be
-// delivered is tried again, and those behind it wait. Other customers' webhooks run beside.
+// delivered is tried again, and those behind it wait. Other customers' webhooks run meanwhile.
 func ExampleSequence() {
 	rdb, done := exampleRedis()
 	defer done()
@@ -290,7 +290,7 @@ func ExampleSequence() {
 		done, err := jobs.Enqueue(context.Background(), handoff.Sequence{
 			Key:           joblock.Key("webhooks", customer),
 			MaxWaiting:    10_000, // a customer whose server is down for long gets ErrLineFull
-			HaltOnFailure: true,   // after the last retry nothing overtakes: somebody decides
+			HaltOnFailure: true,   // after the last retry nothing overtakes: an operator decides
 		}, asynq.NewTask("webhook", []byte(event)), asynq.TaskID(event)) // an event that comes twice is delivered once
 		switch {
 		case errors.Is(err, asynq.ErrTaskIDConflict):

@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// How says under what Enqueue enqueues a job:
+// How says what lock Enqueue gives a job:
 //
 //	Carry     locks that the caller holds, and that the job takes over
 //	Unique    a key that one job has at a time
@@ -45,7 +45,7 @@ func (c carried) engine() enqueue.How { return enqueue.Carry(c) }
 // the task exists:
 //
 //	asynq.ErrTaskIDConflict and ErrHeld  the task exists. Unless it has ended, the result with Skip is that task,
-//	                                     without an error. The other policies but Reject replace the task if it waits
+//	                                     without an error. Every policy except Skip and Reject replaces the task if it waits
 //	ErrHeld alone                        unknown, or the task does not exist: an earlier call is enqueuing the task,
 //	                                     or has died while it did. Try again, for two minutes at most where a keeper runs
 //
@@ -79,8 +79,8 @@ type Unique struct {
 	// ordinary lock, which a permit does not keep out.
 	Limit int
 
-	// Cooldown keeps the key for this long after the job is done, for no job: a throttle. With UntilStarted the time counts
-	// from the start of the job. From 1 ms to 366 days; 0 means none; a Limit excludes it. The key is then free by itself.
+	// Cooldown is how long the key stays taken after the job is done: a throttle. With UntilStarted the time counts from the
+	// start of the job. Then the key is free by itself. From 1 ms to 366 days; 0 means none. With a Limit it must be 0.
 	//
 	// Until then Reject and Replace return ErrHeld, whose Remaining is the rest of the cooldown and for which JobOf
 	// returns no job. Skip returns a Duplicate, with the task of the job that is done or, if asynq no longer has it, a Task
@@ -145,7 +145,7 @@ const (
 //	asynq.ErrTaskIDConflict               a task with this TaskID exists, in this sequence or not: not enqueued
 //	asynq.ErrDuplicateTask                another task has the lock of asynq.Unique: not enqueued
 //	joblock.ErrHeld alone                 another call is enqueuing a task with this TaskID into this sequence, or has
-//	                                      died while it did, or a worker has died just after it did such a task: not
+//	                                      died while it did, or a worker has died just after it completed such a task: not
 //	                                      enqueued; try again, for two minutes at most where a keeper runs
 //	joblock.ErrUnavailable                the locks' store has not answered, or it is unknown whether the task exists;
 //	                                      see "The errors of Enqueue". The job keeps its place while that is unknown
@@ -190,8 +190,8 @@ var ErrLineFull = enqueue.ErrLineFull
 // count. For one job per queue, put the queue's name in front with joblock.Key. For a nil task TaskKey returns "",
 // which Enqueue refuses.
 //
-// Keys are in logs, metrics and errors. The key does not reveal the payload. "joblock explain" shows of which type of
-// task a key is, and the command that shows the payload of its job.
+// Keys are in logs, metrics and errors. The key does not reveal the payload. "joblock explain" shows the type of
+// the task, and the command that shows the payload of the job.
 func TaskKey(task *asynq.Task) string {
 	if task == nil {
 		return ""

@@ -17,7 +17,7 @@ import (
 )
 
 // An enqueue that the handler has left running gives the lock back to its handle when
-// it fails. Nobody is left to release that, so it must not be renewed.
+// it fails. No caller is left to release that, so it must not be renewed.
 func TestEnqueueThatFailsAfterTheResponseKeepsNoLock(t *testing.T) {
 	for name, parkFor := range map[string]time.Duration{"parked": 0, "being parked": time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestLockThatComesBackAfterMaxHoldIsNotRenewed(t *testing.T) {
 				select {
 				case <-r.Context().Done():
 				case <-time.After(time.Hour):
-					t.Error("an hour later the handler has not been told")
+					t.Error("an hour later the handler's context has not ended")
 				}
 				if err := lock.Err(); !errors.Is(err, joblock.ErrLost) {
 					t.Errorf("the lock is %v, want ErrLost", err)
@@ -145,7 +145,7 @@ func TestSilentStoreHoldsTheResponseUpOnce(t *testing.T) {
 }
 
 // Two middlewares around each other that take one lock would refuse every request, as if
-// somebody else had it. That is said.
+// another caller had it. That is logged.
 func TestMiddlewaresThatTakeOneLockTwice(t *testing.T) {
 	locks := newMemLocker(t)
 	var log testkit.Log

@@ -32,7 +32,7 @@ func (w *web) freePermit(t *testing.T, key, id string) {
 	t.Fatalf("job %s has no permit of %s: %+v", id, key, at)
 }
 
-// Two jobs of a key wait and run at a time, and a third one is refused, whoever enqueues it.
+// Two jobs of a key wait and run at a time, and a third one is refused, however it is enqueued.
 func TestUniqueWithALimit(t *testing.T) {
 	w := newMiniWeb(t)
 	ctx := t.Context()
@@ -66,7 +66,7 @@ func TestUniqueWithALimit(t *testing.T) {
 	}
 }
 
-// A permit comes back if it is certain that there is no job, and stays reserved if nobody knows.
+// A permit comes back if it is certain that there is no job, and stays reserved if that is unknown.
 func TestThePermitOfAnEnqueueThatFails(t *testing.T) {
 	w := newMiniWeb(t)
 	u := handoff.Unique{Key: "k", Limit: 1}
@@ -75,7 +75,7 @@ func TestThePermitOfAnEnqueueThatFails(t *testing.T) {
 		t.Errorf("asynq's Redis is away: %v, want ErrUnavailable", err)
 	}
 	if _, err := limit.New(w.locks, 1).TryAcquire(t.Context(), "k"); !errors.Is(err, joblock.ErrHeld) {
-		t.Errorf("while nobody knows whether there is a job: %v, want ErrHeld", err)
+		t.Errorf("while it is unknown whether there is a job: %v, want ErrHeld", err)
 	}
 }
 

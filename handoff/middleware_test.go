@@ -240,7 +240,7 @@ func TestKeepIsForTheRequestsOwnLocksWhileItRuns(t *testing.T) {
 			ctx = r.Context()
 			lock, _ = joblock.FromContext(ctx)
 			if handoff.Keep(ctx, strange) {
-				t.Error("a lock of somebody else was kept")
+				t.Error("a lock of another caller was kept")
 			}
 			if handoff.Keep(context.Background(), lock) {
 				t.Error("a lock was kept without its request")

@@ -303,7 +303,7 @@ func TestLockThatCannotBeParkedGivesTheOthersBack(t *testing.T) {
 }
 
 // A worker that is faster than the answer: the locks cannot be taken back, and
-// the caller is not told that it has them.
+// the caller does not learn that it has them.
 func TestJobThatHasTheLockKeepsIt(t *testing.T) {
 	for _, tc := range []struct {
 		name string

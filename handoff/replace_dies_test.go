@@ -48,7 +48,7 @@ func (s *sweep) left(t *testing.T) []*asynq.TaskInfo {
 	return tasks
 }
 
-// take gets the lock for a job as a worker does: by its token, or anew.
+// take gets the lock for a job as a worker does: by its token, or by acquiring it.
 func (s *sweep) take(ctx context.Context, info *asynq.TaskInfo) (*joblock.Lock, error) {
 	env, _, err := envelopekit.Read(info.Headers)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *sweep) wantAllRun(t *testing.T) {
 		}
 		for _, other := range tasks[i+1:] {
 			if second, err := s.take(t.Context(), other); err == nil {
-				t.Errorf("%s has the lock %v beside %s", other.ID, second, info.ID)
+				t.Errorf("%s has the lock %v together with %s", other.ID, second, info.ID)
 			}
 		}
 		if err := lock.Release(t.Context()); err != nil {

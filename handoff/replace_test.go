@@ -132,7 +132,7 @@ func TestFailedReplacementLeavesTheFirstJob(t *testing.T) {
 	}
 }
 
-// Nobody knows whether the second job exists: the lock is the first one's. If it
+// It is unknown whether the second job exists: the lock is the first one's. If it
 // does, it waits for that.
 func TestReplacementOfUnknownOutcome(t *testing.T) {
 	for name, applied := range map[string]bool{"applied": true, "not applied": false} {
@@ -204,7 +204,7 @@ func TestCancelledReplacement(t *testing.T) {
 }
 
 // Everything is done but that the lock could be parked for the new job. The caller
-// hears of it; the lease runs out, and the keeper finds the reservation stale.
+// learns of it; the lease runs out, and the keeper finds the reservation stale.
 func TestReplacementThatCannotBeParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
@@ -378,7 +378,7 @@ func TestReplacementIsReservedForItsOwnDelay(t *testing.T) {
 	})
 }
 
-// A lock that somebody has parked for a task by hand, whose token is elsewhere.
+// A lock that was parked for a task by hand, whose token is elsewhere.
 func TestTaskWithoutTheTokenIsNotReplaced(t *testing.T) {
 	w := newMiniWeb(t)
 	if _, err := w.client.Enqueue(asynq.NewTask("export", nil), asynq.TaskID("first")); err != nil {

@@ -78,7 +78,7 @@ func TestSlotsOfASequence(t *testing.T) {
 		}
 		w.wantSlots(t, "k", "a", "b", "c", "")
 		w.wantLine(t, "k", "a", "d", "e")
-		w.free(t, "k%+2", "b") // nobody here listens for jobs whose turn comes
+		w.free(t, "k%+2", "b") // no process here listens for jobs whose turn comes
 		if st := wantAny(t, w.locks, "k%+2"); st.Job != envelope.Job("default", "d") {
 			t.Errorf("slot 2 is parked for %q, want d", st.Job)
 		}

@@ -211,7 +211,7 @@ func TestTaskIDConflictInASequence(t *testing.T) {
 		if _, err := w.client.Enqueue(asynq.NewTask("webhook", nil), asynq.TaskID("x")); err != nil {
 			t.Fatal(err)
 		}
-		for id, why := range map[string]string{"a": "has the key", "b": "waits", "x": "is of nobody"} {
+		for id, why := range map[string]string{"a": "has the key", "b": "waits", "x": "has no record"} {
 			if _, err := w.inLine(t, s, id); !errors.Is(err, asynq.ErrTaskIDConflict) {
 				t.Errorf("a task that %s: %v, want ErrTaskIDConflict", why, err)
 			}
@@ -268,7 +268,7 @@ func TestRefusedEnqueueInASequence(t *testing.T) {
 	})
 }
 
-// While nobody knows whether the task exists, its place is kept.
+// While it is unknown whether the task exists, its place is kept.
 func TestPlaceOfAnEnqueueOfUnknownOutcome(t *testing.T) {
 	for name, applied := range map[string]bool{"applied": true, "not applied": false} {
 		t.Run(name, func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestPlaceOfAnEnqueueOfUnknownOutcome(t *testing.T) {
 	}
 }
 
-// With no answer to the Take nothing is enqueued, and soon nobody has a place.
+// With no answer to the Take nothing is enqueued, and soon there is no place.
 func TestPlaceWithoutAnAnswer(t *testing.T) {
 	for name, mode := range map[string]faultstore.Mode{"refused": faultstore.Refuse, "reply dropped": faultstore.Drop} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/asynqtick"
 )
 
-// asynq's Redis is away as a tick comes, so that nobody knows whether the tick's task exists. The retries find the key
+// asynq's Redis is away as a tick comes, so that it is unknown whether the tick's task exists. The retries find the key
 // reserved for that task. When Redis is back, the task is enqueued: the tick is not done before.
 func TestTicksDuringAnOutageAreNotLost(t *testing.T) {
 	type enqueue = func(context.Context, scheduler.Tick) error
@@ -89,7 +89,7 @@ func TestEntriesThatCarryALock(t *testing.T) {
 			PreEnqueueFunc: func(_ *asynq.Task, opts []asynq.Option) {
 				for _, opt := range opts {
 					if opt.Type() < 0 {
-						t.Errorf("the hook is told of %s, which asynq does not know", opt)
+						t.Errorf("the hook gets %s, which asynq does not know", opt)
 					}
 				}
 			},

@@ -143,7 +143,7 @@ func TestUniqueKeyThatCannotBeFreedIsFreedLater(t *testing.T) {
 	})
 }
 
-// While nobody knows whether the task exists its key is not freed, and the task that turns
+// While it is unknown whether the task exists its key is not freed, and the task that turns
 // out to exist keeps it.
 func TestUniqueEnqueueOfUnknownOutcome(t *testing.T) {
 	for name, applied := range map[string]bool{"applied": true, "not applied": false} {
@@ -195,7 +195,7 @@ func TestUniqueKeyThatWasForcedMeanwhile(t *testing.T) {
 	})
 }
 
-// Whoever takes the key while its job is on its way hears of the job.
+// A caller that takes the key while its job is on its way finds the job.
 func TestUniqueKeyNamesItsJobBeforeTheEnqueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)

@@ -138,7 +138,7 @@ func TestKeyDoesNotLapseUnderAScheduledJob(t *testing.T) {
 	})
 }
 
-// Nor while it waits in its queue, if only somebody asks: here what the keeper of
+// Nor while it waits in its queue, as long as some process asks: here what the keeper of
 // package worker does. asynq's uniqueness is a time to guess.
 func TestKeyDoesNotLapseUnderAWaitingJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestTaskKey(t *testing.T) {
 			t.Errorf("%q and %q have the same key", task, other)
 		}
 		if kind, ok := keyspace.TaskType(key); task[0] != "" && (!ok || kind != task[0]) {
-			t.Errorf("operators are told that %s is of the type %q, not %q", key, kind, task[0])
+			t.Errorf("operators read that %s is of the type %q, not %q", key, kind, task[0])
 		}
 		seen[key] = task[0] + " " + task[1]
 	}

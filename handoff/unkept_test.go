@@ -61,7 +61,7 @@ func (w *web) keeper(t *testing.T, number int) *joblock.Lock {
 	return acquire(t, w.locks, keyspace.Permit(keyspace.Keepers, number), core.OwnKey)
 }
 
-// Nobody but the worker releases the lock of a job, and a worker that looks for its locks in another place runs the job
+// Only the worker releases the lock of a job, and a worker that looks for its locks in another place runs the job
 // without them. No keeper sees these locks either. The key is not left to its reservation, an hour.
 func TestLockOfAJobThatRanWithoutItIsFreed(t *testing.T) {
 	for name, over := range map[string]func(t *testing.T, w *web){

@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// outage has a lock parked for a task of which nobody knows whether it exists.
+// outage has a lock parked for a task that may not exist.
 func outage(t *testing.T, w *web, applied bool) *joblock.Lock {
 	t.Helper()
 	w.warm(t)
@@ -71,7 +71,7 @@ func TestUnknownOutcomeStaysParkedUntilItIsKnown(t *testing.T) {
 			time.Sleep(watchFor + time.Minute)
 			w.faults.setDown(nil)
 			time.Sleep(30 * time.Minute)
-			wantState(t, w.locks, "k", joblock.StateParked) // nobody asks any more
+			wantState(t, w.locks, "k", joblock.StateParked) // the search has ended
 			time.Sleep(30 * time.Minute)
 			wantState(t, w.locks, "k", joblock.StateFree) // the reservation has ended
 		})
@@ -179,7 +179,7 @@ func TestTaskThatAppearsAfterABackgroundLookIsFound(t *testing.T) {
 }
 
 // Locks that were parked for nothing, since not all of them could be, are freed
-// without asking for the task: one of somebody else may have its ID.
+// without asking for the task: another caller may have enqueued one with its ID.
 func TestLocksOfATaskThatWasNeverSentAreFreedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/internal/jobline"
 )
 
-// These texts are in asynq's Redis, and processes of other versions read them: whoever changes one here breaks rolling
+// These texts are in asynq's Redis, and processes of other versions read them: a change of one breaks rolling
 // deploys.
 func TestTextsThatOtherVersionsRead(t *testing.T) {
 	for got, want := range map[string]string{

@@ -225,7 +225,7 @@ func TestRefusedRenewalLosesTheLockAtOnce(t *testing.T) {
 				start := time.Now()
 				<-ctx.Done()
 				if d := time.Since(start); d > 10*time.Second+time.Millisecond {
-					t.Errorf("told after %s, want at the next renewal", d)
+					t.Errorf("notified after %s, want at the next renewal", d)
 				}
 				wantLoss(t, context.Cause(ctx), c.cause)
 				wantErr(t, lock.Renew(t.Context()), joblock.ErrLost)

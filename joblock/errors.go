@@ -29,7 +29,7 @@ var (
 	// instead of "outcome unknown", and this attempt has changed nothing.
 	ErrUnavailable = core.ErrUnavailable
 	// ErrInvalid, LOCK_INVALID: the input was bad, and nothing was sent to the store; or the value at the key
-	// is no lock, and was not changed.
+	// is not a lock, and was not changed.
 	ErrInvalid = core.ErrInvalid
 	// ErrClosed, LOCK_CLOSED: the Locker was closed.
 	ErrClosed = core.ErrClosed

@@ -18,7 +18,7 @@ func TestObservers(t *testing.T) {
 	event.Observers(nil, to("a"), nil, to("b"))(event.Event{Key: "one"})
 	event.Observers(nil, to("b"))(event.Event{Key: "two"})
 	if want := []string{"a one", "b one", "b two"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+		t.Errorf("got %q, want %q", told, want)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestWatchForcedTellsTheHolderAtOnce(t *testing.T) {
 			t.Errorf("the lock that is not renewed: %v, want ErrLost", plain.Err())
 		}
 		if time.Since(start) != 0 {
-			t.Errorf("told after %v", time.Since(start))
+			t.Errorf("notified after %v", time.Since(start))
 		}
 		if err := other.Err(); err != nil {
 			t.Errorf("another lock: %v", err)
@@ -85,7 +85,7 @@ func TestWithoutWatchForcedTheNextRenewalTells(t *testing.T) {
 		lock := k.acquire("k")
 		k.force("k")
 		if err := lock.Err(); err != nil {
-			t.Errorf("told at once: %v", err)
+			t.Errorf("reported at once: %v", err)
 		}
 		time.Sleep(joblock.DefaultTTL/3 + time.Second)
 		if err := lock.Err(); !errors.Is(err, joblock.ErrLost) {

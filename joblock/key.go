@@ -13,16 +13,16 @@ import (
 )
 
 // Key joins parts with ':' into a key. Different parts make different keys: Key("a:b", "c") and Key("a", "b:c") differ.
-// Plain parts stay readable. Inside a part Key writes '%', ':' and invisible characters as %XX. Invisible are control
-// characters and those of the Unicode categories Cf, Zl and Zp, such as a zero-width space.
+// Plain parts stay readable. Inside a part Key writes '%', ':' and invisible characters as %XX. Invisible
+// characters are control characters and those of the Unicode categories Cf, Zl and Zp, such as a zero-width space.
 //
 // Key returns no error. Every call returns ErrInvalid for a key that is empty, longer than 512 bytes or not UTF-8, and
 // for a result of Key with an empty part. The error names the empty part, usually a missing parameter: without the
 // check all such requests would share one key.
 //
-// A key that was joined in another way, such as "export:" + id, has no parts that a call could check: with an empty id
-// all requests share the key "export:". A Locker accepts that key, and logs a warning when it takes a key that ends in a
-// separator, blanks after it or not, or is blank.
+// In a key that was joined in another way, such as "export:" + id, no call can check the parts: with an empty id, all
+// requests share the key "export:". A Locker accepts that key, and logs a warning for a key that is blank or ends in a
+// separator, with or without blanks after it.
 //
 // For texts that may be long, such as URLs and lists of filters, put a hash into the key: the hexadecimal digits of
 // their SHA-256, or a KeyBuilder of NewSecretKeyBuilder, which hashes all parts.

@@ -96,7 +96,7 @@ func TestWhoReleasesHearsWhichJobIsNext(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if !slices.Equal(next, wantNext) || !slices.Equal(pushed, wantPushed) {
-				t.Errorf("%s: told %q, pushed %q, want %q and %q", what, next, pushed, wantNext, wantPushed)
+				t.Errorf("%s: got %q, pushed %q, want %q and %q", what, next, pushed, wantNext, wantPushed)
 			}
 			next, pushed = nil, nil
 		}

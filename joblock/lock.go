@@ -64,7 +64,7 @@ func (k *Lock) StopRenewing() { k.core().StopRenewing() }
 // key is reserved, under a new fence, for the holder that resumes the token, and with ForJob for that job only. The
 // reservation lasts for Config.Reserve, or as long as the option Reserve says. Contexts of the lock are not cancelled.
 //
-// Errors, with which nothing was parked: ErrLost when the lock was lost before; ErrAlreadyReleased; ErrNotOwner for a
+// Errors, after which nothing was parked: ErrLost when the lock was lost before; ErrAlreadyReleased; ErrNotOwner for a
 // second Park; ErrInvalid; ErrClosed. After ErrUnavailable the handle still holds the lock, and the caller can call
 // Park again. If the store did apply the first Park, the next renewal undoes it.
 func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
@@ -76,7 +76,7 @@ func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 // under a new fence, and as before the Park: a lock that was acquired has neither a job nor a reservation, and one that
 // was resumed has the job and the reservation of its Resume.
 //
-// Errors, with which the handle is still parked:
+// Errors, after which the handle is still parked:
 //
 //	ErrBusy             a job has resumed the token since the Park
 //	ErrAlreadyReleased  the lock was released

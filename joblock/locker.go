@@ -43,10 +43,10 @@ func (l *Locker) Close(ctx context.Context) error { return l.core().Close(ctx) }
 // TryAcquire takes the lock on key if the key is free, and does not wait. The Locker renews the lock until the lock is
 // released, handed over or lost. ctx bounds this call only.
 //
-// Errors, with which the caller holds nothing:
+// Errors, after which the caller holds nothing:
 //
 //	ErrHeld         another owner has the key; the error says who, and how much of the lease remains
-//	ErrInvalid      a bad key or option, ctx carries this lock already (see FromContext), or the value at the key is no lock
+//	ErrInvalid      a bad key or option, ctx carries this lock already (see FromContext), or the value at the key is not a lock
 //	ErrUnavailable  the store did not answer; a lock that the call did take is released in the background
 //	ErrClosed       the Locker was closed
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
@@ -127,7 +127,7 @@ func (l *Locker) Singleton(ctx context.Context, key string, fn func(ctx context.
 // lock gets a new fence and is renewed like any lock. A lock that is bound to a job needs ForJob with that job. A live
 // holder is never pre-empted.
 //
-// Errors, with which the caller holds nothing:
+// Errors, after which the caller holds nothing:
 //
 //	ErrBusy             another attempt with this token holds the lock; the error says how much of its lease remains
 //	ErrNotOwner         the key belongs to another owner, or the lock is bound to another job or to none,
@@ -148,7 +148,7 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 // still be at work. IfJob frees the lock only while the lock is bound to that job, because the lock may have been
 // handed on.
 //
-// Errors, with which nothing is released: ErrNotOwner; ErrAlreadyReleased; ErrNotFound when there is no such lock or
+// Errors, after which nothing is released: ErrNotOwner; ErrAlreadyReleased; ErrNotFound when there is no such lock or
 // its lease has ended; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After ErrUnavailable the
 // outcome is unknown.
 func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption) error {
@@ -162,7 +162,7 @@ func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption
 // The contexts of a live holder end with ErrLost at the holder's next renewal, or at once if the holder's Locker has
 // Config.WatchForced. Until then two callers may hold the lock, with different fences.
 //
-// Errors, with which nothing is freed: ErrNotFound when the key is free; ErrNotOwner when the key has another fence than
+// Errors, after which nothing is freed: ErrNotFound when the key is free; ErrNotOwner when the key has another fence than
 // IfFence or another job than IfJob; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After
 // ErrUnavailable the outcome is unknown.
 func (l *Locker) ForceRelease(ctx context.Context, key string, opts ...ReleaseOption) error {
@@ -170,7 +170,7 @@ func (l *Locker) ForceRelease(ctx context.Context, key string, opts ...ReleaseOp
 }
 
 // Status reads the states of keys, and returns them in the order of keys. A key without an owner has StateFree, which
-// is no error. A value that is no lock has StateForeign.
+// is no error. A value that is not a lock has StateForeign.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrClosed. On error Status returns no states at all: a key that could not be read
 // would look free.

@@ -76,7 +76,7 @@ func TestObserverIsToldOfAParkThatWasAnsweredTooLate(t *testing.T) {
 		k.park(lock)
 		got := rec.take()
 		if len(got) != 2 || got[0].Kind != event.Lost || got[1].Kind != event.Parked {
-			t.Errorf("told %+v, want Lost and then Parked", got)
+			t.Errorf("got %+v, want Lost and then Parked", got)
 		}
 	})
 }
@@ -102,12 +102,12 @@ func TestObserverIsToldOfRenewalsThatAreLate(t *testing.T) {
 				}
 				if !c.late {
 					if len(late) > 0 {
-						t.Errorf("told %+v", late)
+						t.Errorf("got %+v", late)
 					}
 					return
 				}
 				if len(late) != 1 {
-					t.Fatalf("told %+v, want one", late)
+					t.Fatalf("got %+v, want one", late)
 				}
 				// It was due at 10 s, and is tried every second.
 				if d := late[0].Late; d < c.away-10*time.Second || d > c.away-9*time.Second {
@@ -115,7 +115,7 @@ func TestObserverIsToldOfRenewalsThatAreLate(t *testing.T) {
 				}
 				late[0].Late = 0
 				if want := about(event.RenewedLate, lock); late[0] != want {
-					t.Errorf("told %+v, want %+v", late[0], want)
+					t.Errorf("got %+v, want %+v", late[0], want)
 				}
 			})
 		})
@@ -146,7 +146,7 @@ func TestObserverIsToldOfRenewalsWithoutAnswer(t *testing.T) {
 		k.store.Clear()
 		got := rec.take()
 		if len(got) < 3 || len(got) > 5 {
-			t.Fatalf("told %d times in four seconds:\n%+v", len(got), got)
+			t.Fatalf("reported %d times in four seconds:\n%+v", len(got), got)
 		}
 		for i, e := range got {
 			wantErr(t, e.Err, faultstore.Err)
@@ -227,7 +227,7 @@ func TestObserverIsToldOfAGrantAfterClose(t *testing.T) {
 			kinds = append(kinds, e.Kind.String())
 		}
 		if got := strings.Join(kinds, ", "); got != "acquired, lost, cleanup failed" {
-			t.Errorf("told: %s", got)
+			t.Errorf("got: %s", got)
 		}
 	})
 }
@@ -280,6 +280,6 @@ func TestObserverIsCalledByManyAtOnce(t *testing.T) {
 		count[e.Kind]++
 	}
 	if n := callers * rounds; count[event.Acquired] != n || count[event.Released] != n || count[event.Lost] != 0 {
-		t.Errorf("told %v, want %d locks acquired and released", count, n)
+		t.Errorf("got %v, want %d locks acquired and released", count, n)
 	}
 }

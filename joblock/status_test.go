@@ -44,7 +44,7 @@ func TestStatusFollowsTheLock(t *testing.T) {
 		if st := status(); st.State != joblock.StateOrphaned || !st.Locked() {
 			t.Errorf("an orphaned key is %+v", st)
 		}
-		wantErr(t, releaseOf(t.Context(), k.locks, "key", "somebody else"), joblock.ErrNotOwner)
+		wantErr(t, releaseOf(t.Context(), k.locks, "key", "another owner"), joblock.ErrNotOwner)
 		wantNil(t, "Release", releaseOf(t.Context(), k.locks, "key", token.Owner()))
 		wantErr(t, releaseOf(t.Context(), k.locks, "key", token.Owner()), joblock.ErrAlreadyReleased)
 		wantErr(t, k.locks.ForceRelease(t.Context(), "key"), joblock.ErrNotFound)

@@ -159,7 +159,7 @@ func TestObserverIsToldOfTakes(t *testing.T) {
 		wantNil(t, "TryAcquire", err)
 		wantErr(t, k.taking(t.Context(), "key")[0].Err, joblock.ErrHeld)
 		if told := rec.take(); len(told) != 1 || told[0].Kind != event.Contended || told[0].Holder != "peer" {
-			t.Errorf("told %+v, want the contention", told)
+			t.Errorf("got %+v, want the contention", told)
 		}
 		time.Sleep(time.Minute)
 		token := k.taking(t.Context(), "key")[0].Token

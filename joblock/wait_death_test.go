@@ -19,7 +19,7 @@ func (k *kit) die(key string, ttl, patience time.Duration) {
 	k.Helper()
 	r, err := k.mem.Acquire(context.Background(), driver.AcquireRequest{
 		Key: key, Owner: "dead", Nonce: "dead", TTL: ttl, Retain: time.Hour, Holder: "dead",
-		Inbox: "nobody's", Patience: patience,
+		Inbox: "unheard", Patience: patience,
 	})
 	if err != nil || r.Outcome != driver.OutcomeHeld {
 		k.Fatalf("Acquire: %+v, %v", r, err)
@@ -58,7 +58,7 @@ func TestLockGrantedToADeadWaiterMovesOn(t *testing.T) {
 					k := newKit(t, nil)
 					holder := k.acquire("key")
 					if c.heard {
-						stop, err := k.mem.Subscribe(t.Context(), "nobody's", func(driver.Push) {})
+						stop, err := k.mem.Subscribe(t.Context(), "unheard", func(driver.Push) {})
 						wantNil(t, "Subscribe", err)
 						defer stop()
 					}
@@ -94,7 +94,7 @@ func TestDeadWaitersOfWhomTheStoreKnowsCostOnePlace(t *testing.T) {
 		for i := range 7 {
 			r, err := k.mem.Acquire(t.Context(), driver.AcquireRequest{
 				Key: "key", Owner: "dead", Nonce: fmt.Sprint("dead ", i), TTL: time.Hour, Retain: time.Hour, Holder: "dead",
-				Inbox: "nobody's", Patience: 3 * joblock.DefaultPoll,
+				Inbox: "unheard", Patience: 3 * joblock.DefaultPoll,
 			})
 			if err != nil || r.Outcome != driver.OutcomeHeld {
 				t.Fatalf("Acquire: %+v, %v", r, err)

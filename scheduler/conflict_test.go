@@ -135,7 +135,7 @@ func TestALateOldNode(t *testing.T) {
 				}
 				told := c.events.of(scheduler.Spec)
 				if text := told[len(told)-1].Err.Error(); !strings.HasSuffix(text, "node "+late.name+", which had registered the former spec last, is not up with the job") {
-					c.Errorf("told as %q", text)
+					c.Errorf("reported as %q", text)
 				}
 				r.wants(end, newSpec, nodes...)
 				r.wantChanges(2)

@@ -269,7 +269,7 @@ func (b begun) like(other begun) bool {
 	return b.cause == other.cause && (b.at-other.at).Abs() < near && (b.tick-other.tick).Abs() < near
 }
 
-// oracle says what becomes of a job. It goes through the events in the order of time.
+// oracle says what happens to a job. It goes through the events in the order of time.
 func (h *history) oracle() *outcome {
 	o := &outcome{}
 	r := h.rules

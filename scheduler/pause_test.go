@@ -225,7 +225,7 @@ func TestOrderErrors(t *testing.T) {
 			"Entry":   func(name string) error { _, err := ops.Entry(ctx, name); return err },
 		}
 		for name, call := range calls {
-			if err := call("nobody's"); !errors.Is(err, joblock.ErrNotFound) {
+			if err := call("unknown"); !errors.Is(err, joblock.ErrNotFound) {
 				t.Errorf("%s of an unknown job: %v, want ErrNotFound", name, err)
 			}
 			if err := call(""); !errors.Is(err, joblock.ErrInvalid) {

@@ -31,7 +31,7 @@ func TestSetSpecOnOneNode(t *testing.T) {
 		r.wantTicks(t, start, 10*min, 20*min, 24*min, 65*min)
 		told := c.events.of(scheduler.Spec)
 		if len(told) != 2 || told[0].Tick.At.Sub(start).Round(sec) != 20*min || told[1].Tick.At.Sub(start).Round(sec) != 25*min {
-			t.Errorf("told of %d changes: %v", len(told), told)
+			t.Errorf("reported %d changes: %v", len(told), told)
 		}
 	})
 }

@@ -73,7 +73,7 @@ func (s *Scheduler) Locker() *joblock.Locker {
 	return s.recs.Locks
 }
 
-// Func registers fn. At every tick of spec, one node calls fn, and at the next tick perhaps another node. Package spec
+// Func registers fn. At every tick of spec, one node calls fn; it need not be the same node each time. Package spec
 // has the syntax. The name identifies the job in the whole cluster: 1 to 128 bytes of UTF-8. You can register, replace
 // and remove jobs before Run and while Run is running.
 //
@@ -104,8 +104,8 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 	return s.register("func", name, spec, call, options{}, opts)
 }
 
-// Task registers enqueue. At every tick of spec, one node calls enqueue to put one task into a queue, and at the next
-// tick perhaps another node does. For asynq, use package asynqtick. An enqueue of your own must use tick.ID() as the
+// Task registers enqueue. At every tick of spec, one node calls enqueue to put one task into a queue; it need not be
+// the same node each time. For asynq, use package asynqtick. An enqueue of your own must use tick.ID() as the
 // task's ID. enqueue must return nil if the queue already has a task of that ID: another node has enqueued
 // the task and died. If enqueue returns asynq.ErrTaskIDConflict, the tick fails, although the task is in the queue.
 //

@@ -118,7 +118,7 @@ func TestScopes(t *testing.T) {
 				t.Errorf("%v", me)
 			}
 		}
-		// An Authorizer that fails lets nobody in.
+		// An Authorizer that fails admits no caller.
 		r := a.post("/v1/acquire", object{"key": "x"}, with("Scope", "nonsense"))
 		r.refused(http.StatusServiceUnavailable, "AUTH_UNAVAILABLE")
 		if strings.Contains(string(r.text), "nonsense") {
@@ -132,7 +132,7 @@ func TestScopes(t *testing.T) {
 	})
 }
 
-// A caller whose lists are empty, however that came about, may use nothing. What says two things lets nobody in.
+// A caller whose lists are empty, however that came about, may use nothing. What says two things admits no caller.
 func TestEmptyListsGrantNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var who Principal

@@ -393,8 +393,8 @@ func TestCronJobs(t *testing.T) {
 		a.post(name+"/backfill", object{"from": day(-3), "to": day(0), "reason": ""}).refused(http.StatusBadRequest, "LOCK_INVALID")
 		a.get(name+"/backfill?from="+url.QueryEscape(day(0))).refused(http.StatusBadRequest, "LOCK_INVALID")
 		a.get(name+"/backfill?"+url.Values{"from": {day(-1)}, "to": {day(3)}}.Encode()).refused(http.StatusBadRequest, "LOCK_INVALID")
-		a.get("/v1/cron/nobody/backfill"+between).refused(http.StatusNotFound, "CRON_NOT_FOUND")
-		a.post("/v1/cron/nobody/backfill", object{"from": day(-3), "to": day(0), "reason": "x"}).refused(http.StatusNotFound, "CRON_NOT_FOUND")
+		a.get("/v1/cron/unknown/backfill"+between).refused(http.StatusNotFound, "CRON_NOT_FOUND")
+		a.post("/v1/cron/unknown/backfill", object{"from": day(-3), "to": day(0), "reason": "x"}).refused(http.StatusNotFound, "CRON_NOT_FOUND")
 		a.post("/v1/cron-pause", object{"reason": "all"}).ok()
 		if j := a.get(name).ok(); !j.flag("paused") {
 			t.Errorf("all paused: %v", j)
@@ -404,7 +404,7 @@ func TestCronJobs(t *testing.T) {
 			t.Errorf("all resumed: %v", j)
 		}
 		a.post(name+"/pause", object{"reason": ""}).refused(http.StatusBadRequest, "LOCK_INVALID")
-		a.get("/v1/cron/nobody").refused(http.StatusNotFound, "CRON_NOT_FOUND")
+		a.get("/v1/cron/unknown").refused(http.StatusNotFound, "CRON_NOT_FOUND")
 		a.get("/v1/cron?scope=other").refused(http.StatusBadRequest, "LOCK_INVALID")
 		plan := a.get("/v1/cron-preview?spec=" + url.QueryEscape("30 2 * * *") + "&zone=Europe/Berlin&n=2").ok()
 		if ticks, _ := plan["ticks"].([]any); len(ticks) != 2 || plan.text("zone") != "Europe/Berlin" {
@@ -436,7 +436,7 @@ func TestJobs(t *testing.T) {
 	if o := a.get("/v1/lock?key=" + url.QueryEscape(key)).ok(); o["task"].(map[string]any)["type"] != "export" {
 		t.Errorf("%v", o)
 	}
-	if none := a.get("/v1/jobs/default/nobody").ok(); len(none.items()) != 0 || none["task"].(map[string]any)["state"] != "absent" {
+	if none := a.get("/v1/jobs/default/unknown").ok(); len(none.items()) != 0 || none["task"].(map[string]any)["state"] != "absent" {
 		t.Errorf("%v", none)
 	}
 	if none := a.get("/v1/jobs?queue=other").ok().items(); len(none) != 0 {
@@ -477,7 +477,7 @@ func TestTheDoctorSaysWhetherLocksAreSafe(t *testing.T) {
 	}
 }
 
-// A job that runs is ended with one call, before its next attempt, and the answer says what has become of its task.
+// A job that runs is ended with one call, before its next attempt, and the answer says what happened to its task.
 func TestAJobIsEnded(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -551,7 +551,7 @@ func TestTasksAreSteered(t *testing.T) {
 		}
 		a.post(path+"/"+verb, object{"reason": ""}, any).refused(http.StatusBadRequest, "LOCK_INVALID")
 		a.post(path+"/"+verb, why, with("If-Match", `"archived-9-1"`)).refused(http.StatusPreconditionFailed, "TASK_STATE")
-		a.post("/v1/jobs/default/nobody/"+verb, why, any).refused(http.StatusNotFound, "TASK_NOT_FOUND")
+		a.post("/v1/jobs/default/unknown/"+verb, why, any).refused(http.StatusNotFound, "TASK_NOT_FOUND")
 		a.post(path+"/"+verb, why, any, with("Queues", "low")).refused(http.StatusForbidden, "FORBIDDEN")
 		a.post(path+"/"+verb, why, any, with("Prefixes", "import:")).refused(http.StatusForbidden, "FORBIDDEN")
 	}
@@ -586,7 +586,7 @@ func TestTasksAreSteered(t *testing.T) {
 	if st := a.status("line"); st.Job != "default/1" {
 		t.Errorf("%+v", st)
 	}
-	a.post("/v1/skip", object{"key": "nobody", "reason": "void"}, with("If-Match", `"1"`)).refused(http.StatusNotFound, "TASK_NOT_FOUND")
+	a.post("/v1/skip", object{"key": "unknown", "reason": "void"}, with("If-Match", `"1"`)).refused(http.StatusNotFound, "TASK_NOT_FOUND")
 }
 
 // A list of jobs comes by pages, each of which has its bound, and every job comes once.
@@ -693,7 +693,7 @@ func TestJobsOfASlowStore(t *testing.T) {
 		}
 		a.store.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: 1900 * time.Millisecond}, faultstore.Entries)
 		began = time.Now()
-		one := a.get("/v1/jobs/default/nobody").ok()
+		one := a.get("/v1/jobs/default/unknown").ok()
 		if took := time.Since(began); took > walkTime+3*time.Second || !one.flag("more") {
 			t.Errorf("%v after %s", one, took)
 		}

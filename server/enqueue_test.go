@@ -51,7 +51,7 @@ func newShop(t *testing.T, addr string, change ...func(*Config)) *shop {
 }
 
 // A client that has no Go takes a lock and enqueues a task in one call. The task runs under the lock in a Go worker,
-// and until the task is done nobody else gets the lock.
+// and until the task is done no other caller gets the lock.
 func TestEnqueueRunsUnderTheLock(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := newShop(t, server.Addr()), newShop(t, server.Addr())

@@ -196,7 +196,7 @@ func TestStreamOfEvents(t *testing.T) {
 		happens(event.Forced, "a:1", "b:1", "a:2")
 		f.want("forced a:1", "forced a:2")
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("told after %s", took)
+			t.Errorf("notified after %s", took)
 		}
 		f.leave()
 		happens(event.Lost, "a:3")

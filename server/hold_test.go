@@ -186,7 +186,7 @@ func TestHoldThatLosesItsLock(t *testing.T) {
 	})
 }
 
-// A replica that closes hands its locks over: each client resumes at another replica, and nobody else gets in between.
+// A replica that closes hands its locks over: each client resumes at another replica, and no other caller gets in between.
 func TestDrain(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {
 		a, b := newReplica(t, peer()), newReplica(t, peer())

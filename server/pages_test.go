@@ -926,7 +926,7 @@ func TestStreamOfAPage(t *testing.T) {
 		for _, from := range []<-chan message{list, one} {
 			m := <-from
 			if time.Since(began) > time.Second {
-				t.Errorf("told after %s", time.Since(began))
+				t.Errorf("notified after %s", time.Since(began))
 			}
 			if !strings.Contains(fmt.Sprint(m), "free") {
 				t.Errorf("%+v", m)

@@ -332,13 +332,13 @@ func (c *fleetClient) call(ctx context.Context, path string, body object, header
 	url := c.replicas[c.dice.IntN(len(c.replicas))].url()
 	status, o, err := ask(ctx, c.client, url+path, body, header...)
 	if err != nil {
-		status = 0 // whatever has become of the request
+		status = 0 // whatever happened to the request
 	}
 	c.done.add(fmt.Sprint(strings.TrimPrefix(path, "/v1/"), " ", status))
 	return status, o, sent
 }
 
-// certain is call, repeated at either replica until there is an answer that says what has become of the request.
+// certain is call, repeated at either replica until there is an answer that says what happened to the request.
 func (c *fleetClient) certain(ctx context.Context, path string, body object, header ...string) (status int, o object, sent time.Time) {
 	for range 6 {
 		if status, o, sent = c.call(ctx, path, body, header...); status != 0 && status < 500 {

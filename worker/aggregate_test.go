@@ -163,7 +163,7 @@ func TestAggregateWhoseDeadlineHasPassed(t *testing.T) {
 	})
 }
 
-// While the group's task waits for its time nobody else gets the locks, even without
+// While the group's task waits for its time no other caller gets the locks, even without
 // a keeper.
 func TestLocksOfAnAggregateThatWaits(t *testing.T) {
 	virtual(t, func(r *rig) {

@@ -399,7 +399,7 @@ func TestCrashBetweenTheStepsOfAChain(t *testing.T) {
 				tt.crash(p)
 				p.serveSteps(service{asynq: asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 5 * time.Minute }}}, nil)
 				p.keep(p.locks, worker.Config{})
-				for range 100 { // nobody slips in
+				for range 100 { // no other caller slips in
 					if p.count() > 0 {
 						break
 					}

@@ -48,7 +48,7 @@ func TestCrashedAttemptIsTakenUpByTheNext(t *testing.T) {
 		r.crash("a", token)
 		time.Sleep(2 * ttl)
 		r.wantState("key-a", joblock.StateOrphaned, "a")
-		r.wantHeld("key-a") // nobody slips in
+		r.wantHeld("key-a") // no other caller slips in
 		r.serve(service{asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 		r.untilTask("a", "gone")
 		r.wantEnded("key-a", "job done")
@@ -157,7 +157,7 @@ func (r *rig) settled(id string, token joblock.Token, reason string) {
 	}
 }
 
-// An archived task that somebody has run again gets one more last attempt,
+// An archived task that was run again gets one more last attempt,
 // however it came to be archived.
 func TestRunTaskOfAnArchivedTask(t *testing.T) {
 	for name, f := range map[string]func(context.Context, int) error{
@@ -196,7 +196,7 @@ func TestRunTaskOfAnArchivedTask(t *testing.T) {
 	}
 }
 
-// A completed task that somebody has run again runs, each time, as it does with asynq
+// A completed task that was run again runs, each time, as it does with asynq
 // alone. A duplicate delivery of it is told from that: asynq has not completed it.
 func TestRunTaskOfACompletedTask(t *testing.T) {
 	virtual(t, func(r *rig) {

@@ -79,7 +79,7 @@ func Example() {
 }
 
 // Reports of one account are made one after the other, and no more than three at all,
-// whoever enqueued them. Those that would have to wait for long are snoozed.
+// however they were enqueued. Those that would have to wait for long are snoozed.
 func ExampleWorker_WithoutOverlapping() {
 	mini, err := miniredis.Run()
 	if err != nil {

@@ -187,7 +187,7 @@ func TestHandlerHandsItsLockToAnotherTask(t *testing.T) {
 		name    string
 		retries int
 		end     func(context.Context, int) error
-		task    string // what becomes of the task that handed over
+		task    string // what happens to the task that handed over
 		retried int
 		runs    int // of it
 	}{

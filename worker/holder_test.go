@@ -13,7 +13,7 @@ import (
 )
 
 // Whoever looks at the lock sees which attempt of how many has it. An archived task
-// that somebody has run again gets one more; the panic had cost it its spare one.
+// that was run again gets one more; the panic had cost it its spare one.
 func TestHolderNamesTheAttempt(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end  func(context.Context, int) error

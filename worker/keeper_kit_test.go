@@ -72,7 +72,7 @@ func (r *rig) wantFreed(key, reason string) {
 func (r *rig) hang() *silent {
 	rdb, hook := redistest.MiniClient(r.t, r.mini), new(silent)
 	rdb.AddHook(hook)
-	r.t.Cleanup(func() { time.Sleep(silence) }) // a call that nobody waits for any more ends by itself
+	r.t.Cleanup(func() { time.Sleep(silence) }) // a call whose callers have gone ends by itself
 	r.inspector = asynq.NewInspectorFromRedisClient(rdb)
 	return hook
 }

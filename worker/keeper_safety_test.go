@@ -241,7 +241,7 @@ func TestKeeperTakesUpWhatHasLapsed(t *testing.T) {
 	})
 }
 
-// Who runs under the lock is left alone, whatever has become of the task.
+// Who runs under the lock is left alone, whatever happened to the task.
 func TestKeeperLeavesTheRunningAlone(t *testing.T) {
 	kept(t, func(r *rig) {
 		token := r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))

@@ -217,7 +217,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 					t.Errorf("Run took %s to end", took)
 				}
 				f.Clear()
-				time.Sleep(time.Minute) // a call that nobody waits for any more ends by itself
+				time.Sleep(time.Minute) // a call whose callers have gone ends by itself
 			})
 		})
 	}

@@ -9,7 +9,7 @@ import (
 
 // asynq's own lease on a task ends when its Redis is away for half a minute: the
 // context is cancelled, nothing is written, and the recoverer has the task two
-// minutes later. Until then nobody else gets the lock.
+// minutes later. Until then no other caller gets the lock.
 func TestAsynqsLeaseIsLostWhileRedisIsAway(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

@@ -371,7 +371,7 @@ func testGroupWithAMember(t *testing.T, told string, other func(newer, readable 
 			r.wantState("key-"+id, joblock.StateParked, id)
 		}
 		if n := strings.Count(r.log.String(), "could not be moved"); n != 1 {
-			t.Errorf("told %d times in %s that the locks of the group were not moved:\n%s", n, time.Since(began), r.log)
+			t.Errorf("reported %d times in %s that the locks of the group were not moved:\n%s", n, time.Since(began), r.log)
 		}
 		r.upgrade("a", newer, readable)
 		r.again("c")

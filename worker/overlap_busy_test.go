@@ -33,7 +33,7 @@ func (r *rig) occupyBy(
 	try func(context.Context, string, ...joblock.AcquireOption) (*joblock.Lock, error), key string, opts ...joblock.AcquireOption,
 ) *joblock.Lock {
 	r.t.Helper()
-	lock, err := try(context.Background(), key, append(opts, joblock.Holder("somebody"))...)
+	lock, err := try(context.Background(), key, append(opts, joblock.Holder("holder-7"))...)
 	if err != nil {
 		r.t.Fatalf("acquire %q: %v", key, err)
 	}
@@ -114,7 +114,7 @@ func TestKeyThatStaysBusyWhereATaskCannotBeSnoozed(t *testing.T) {
 			t.Errorf("it waited for some %s, want 30s", d)
 		}
 		_, info := r.task("k-0")
-		for _, part := range []string{"gave up waiting in place", `"k"`, "somebody"} {
+		for _, part := range []string{"gave up waiting in place", `"k"`, "holder-7"} {
 			if !strings.Contains(info.LastErr, part) {
 				t.Errorf("the task's last error is %q, want %q in it", info.LastErr, part)
 			}

@@ -65,7 +65,7 @@ func TestTaskThatCarriesALockAndWantsAnother(t *testing.T) {
 	}
 }
 
-// What becomes of the task becomes of the lock that it carries.
+// What happens to the task becomes of the lock that it carries.
 func TestPoliciesForATaskThatCarriesALock(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

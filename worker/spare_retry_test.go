@@ -178,7 +178,7 @@ func TestRunTaskAfterARerunThatCrashed(t *testing.T) {
 	}
 }
 
-// A newer job has the key when somebody has an archived task run again: it is snoozed
+// A newer job has the key when an archived task is run again: it is snoozed
 // until the key is free, and then it runs. Its slot is free meanwhile.
 func TestRunTaskWhileANewerJobHasTheKey(t *testing.T) {
 	for name, end := range map[string]func(context.Context, int) error{"error": fail, "timeout": obey} {

@@ -25,7 +25,7 @@ func (r *rig) untilStartOf(id, key string, retries int) {
 	r.submit(id, r.sealed([]byte(key), envelope.Envelope{Tokens: tokens, UntilStart: tokens, Retries: retries}), retries+1)
 }
 
-// passing is somebody else's middleware: what is registered inside it cannot be seen
+// passing is another package's middleware: what is registered inside it cannot be seen
 // from outside.
 func passing(*worker.Worker) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
@@ -35,7 +35,7 @@ func passing(*worker.Worker) asynq.MiddlewareFunc {
 
 func started(w *worker.Worker) asynq.MiddlewareFunc { return w.Started }
 
-// A task that WithoutOverlapping puts back has not started: nobody else gets the key
+// A task that WithoutOverlapping puts back has not started: no other caller gets the key
 // that it has until then.
 func TestLockUntilStartStaysWhileAnotherLockIsBusy(t *testing.T) {
 	for name, use := range map[string][]middleware{

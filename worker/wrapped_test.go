@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// wrapping is somebody else's middleware that adds its own words to errors.
+// wrapping is another package's middleware that adds its own words to errors.
 func wrapping(*worker.Worker) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {

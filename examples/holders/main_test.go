@@ -38,7 +38,7 @@ rollup    lapsed               -                   -       -      -      -      
 	}
 }
 
-// What is in a record was written by whoever can write to the Redis. A terminal must
+// Any program that can write to the Redis may have written the record. A terminal must
 // not obey it.
 func TestRecordsAreNoTerminalCommands(t *testing.T) {
 	const evil = "a\x1b[2J\x07\u009b1m\u202eb\nc\td\x7f\U000e0001\xff"

@@ -31,7 +31,7 @@ func open(t *testing.T) (*toolkit.Process, *redis.Client, *miniredis.Miniredis) 
 	return p, rdb, server
 }
 
-// Both work while nobody else does.
+// Both work without contention.
 func TestWorkUnderALock(t *testing.T) {
 	p, rdb, _ := open(t)
 	boom := errors.New("boom")
@@ -52,17 +52,17 @@ func TestWorkUnderALock(t *testing.T) {
 	}
 }
 
-// The lock made by hand frees the lock of somebody else when the work takes longer than the TTL. The other one tells the
+// The lock made by hand frees the lock of another owner when the work takes longer than the TTL. The other one tells the
 // work, and frees nothing.
 func TestWorkThatTakesLongerThanTheTTL(t *testing.T) {
 	p, rdb, server := open(t)
 	server.SetTime(time.Now())
 	err := SetNXBefore(t.Context(), rdb, "k", func(ctx context.Context) error {
 		server.FastForward(11 * time.Minute) // the lock has lapsed
-		return rdb.SetNX(ctx, "k", "somebody else", time.Hour).Err()
+		return rdb.SetNX(ctx, "k", "another owner", time.Hour).Err()
 	})
 	if err != nil || server.Exists("k") {
-		t.Errorf("before: %v, and the lock of somebody else is there: %v", err, server.Exists("k"))
+		t.Errorf("before: %v, and the lock of the other owner is there: %v", err, server.Exists("k"))
 	}
 	err = SetNXAfter(t.Context(), p.Locks, "k", func(ctx context.Context) error {
 		lock, _ := joblock.FromContext(ctx)
@@ -78,10 +78,10 @@ func TestWorkThatTakesLongerThanTheTTL(t *testing.T) {
 		return context.Cause(ctx)
 	})
 	if !errors.Is(err, joblock.ErrLost) {
-		t.Errorf("after: the work was told %v", err)
+		t.Errorf("after: the context ended with %v", err)
 	}
 	if err := SetNXAfter(t.Context(), p.Locks, "k", func(context.Context) error { return nil }); !errors.Is(err, ErrBusy) {
-		t.Errorf("the lock of somebody else is free: %v", err)
+		t.Errorf("the lock of the other owner is free: %v", err)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestHandOver(t *testing.T) {
 		t.Error(err)
 	}
 	if err := ReleaseBefore(t.Context(), rdb, "before", "you"); err != nil || rdb.Exists(t.Context(), "before").Val() != 1 {
-		t.Error("released by somebody else", err)
+		t.Error("released by another caller", err)
 	}
 	if err := ReleaseBefore(t.Context(), rdb, "before", "me"); err != nil || rdb.Exists(t.Context(), "before").Val() != 0 {
 		t.Error("not released", err)

@@ -70,7 +70,7 @@ type world struct {
 	unseen *redistest.Proxy // between the lock server and its record of actions
 
 	locks    *joblock.Locker // of the process
-	others   *joblock.Locker // of a process that nobody scrapes
+	others   *joblock.Locker // of a process that is not scraped
 	observer event.Observer
 	api      string // the URL of the lock server
 	group    sync.WaitGroup
@@ -294,7 +294,7 @@ func (w *world) started(dir string) bool {
 }
 
 func (w *world) ask(path string, into any) bool {
-	impatient := http.Client{Timeout: 5 * time.Second} // before Prometheus has the port, somebody else may have it
+	impatient := http.Client{Timeout: 5 * time.Second} // before Prometheus has the port, another process may have it
 	resp, err := impatient.Get(w.prom + path)
 	if err != nil {
 		return false

@@ -56,7 +56,7 @@ func start(t *testing.T, cfg config) (pages, app string) {
 		}
 	})
 	urls := regexp.MustCompile(`http://[\d.:]+`)
-	until(t, "the addresses are told", func() bool {
+	until(t, "the addresses are printed", func() bool {
 		select {
 		case err := <-ended:
 			ended <- err
@@ -73,7 +73,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for over := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(over) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("gave up waiting: %s", what)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestService(t *testing.T) {
 		t.Fatalf("POST while the job has the lock: %d, want 429", code)
 	}
 	if answer, _ := status(t, url); answer != "{\"exporting\":true}\n" {
-		t.Errorf("while the job has the lock clients are told %q, want no more than that it has", answer)
+		t.Errorf("while the job has the lock clients get %q, want no more than that it has", answer)
 	}
 	await(t, "the job to be done", func() bool {
 		answer, _ := status(t, url)
@@ -89,7 +89,7 @@ func start(t *testing.T, name string, env []string) *exec.Cmd {
 	return cmd
 }
 
-// status returns what a client is told of the account's export.
+// status returns what a client sees of the account's export.
 func status(t *testing.T, url string) (answer string, ok bool) {
 	t.Helper()
 	res, err := http.Get(url)

@@ -14,7 +14,7 @@ import (
 )
 
 // If this fails, asynq has other scripts: a job of a sequence costs a command more, and tasks are snoozed in the archive,
-// until somebody has read the new scripts and found the moves still right.
+// until the new scripts were read and the moves found still right.
 func TestScriptsOfThisAsynq(t *testing.T) {
 	t.Parallel()
 	if movesOnce() == nil {

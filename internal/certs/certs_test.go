@@ -19,7 +19,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 )
 
-// A shelf has the two files of a Pair, and what the Pair has told.
+// A shelf has the two files of a Pair, and what the Pair has reported.
 type shelf struct {
 	*testing.T
 	cert, key string
@@ -83,17 +83,17 @@ func TestChangedFiles(t *testing.T) {
 	s.wants(p, 1) // with the key of the first one
 	s.wants(p, 1)
 	if len(s.told) != 1 || s.told[0] == nil {
-		t.Errorf("told %v, want one reason", s.told)
+		t.Errorf("got %v, want one reason", s.told)
 	}
 	s.write(s.key, key)
 	s.wants(p, 2)
 	if len(s.told) != 2 || s.told[1] != nil {
-		t.Errorf("told %v, want nil at last", s.told)
+		t.Errorf("got %v, want nil at last", s.told)
 	}
 	testkit.WantNil(t, "Remove", os.Remove(s.key))
 	s.wants(p, 2)
 	if len(s.told) != 3 || !errors.Is(s.told[2], fs.ErrNotExist) {
-		t.Errorf("told %v", s.told)
+		t.Errorf("got %v", s.told)
 	}
 	cert, key = s.make(3, time.Hour)
 	for name, text := range map[string][]byte{s.cert: cert, s.key: key} { // as a Kubernetes volume does: another file

@@ -34,7 +34,7 @@ func poolOf(texts ...[]byte) *x509.CertPool {
 	return pool
 }
 
-// The authorities are those of the file, or those from before while the file is bad. What has become of a change is told
+// The authorities are those of the file, or those from before while the file is bad. What happened to a change is reported
 // once.
 func TestPoolThatChanges(t *testing.T) {
 	s := newShelf(t)
@@ -75,7 +75,7 @@ func TestPoolThatChanges(t *testing.T) {
 			t.Errorf("%s: other authorities", c.name)
 		}
 		if bad := c.told == nil && len(s.told) > 0 || c.told != nil && (len(s.told) != 1 || !c.told(s.told[0])); bad {
-			t.Errorf("%s: told %v", c.name, s.told)
+			t.Errorf("%s: got %v", c.name, s.told)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func TestPoolThatStays(t *testing.T) {
 	if look(p) != before {
 		t.Error("another pool, with the same authorities")
 	}
-	s.write(s.cert, []byte("nothing")) // and nobody is told
+	s.write(s.cert, []byte("nothing")) // and nothing is reported
 	if look(p) != before {
 		t.Error("another pool while the file is bad")
 	}

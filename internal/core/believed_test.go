@@ -68,6 +68,6 @@ func TestInboxKeepsTheNewestGrant(t *testing.T) {
 	b.forget("mine")
 	b.deliver(driver.Push{Nonce: "mine", Grant: &driver.Grant{Fence: 10}})
 	if len(pushes) != 0 {
-		t.Error("a push was delivered to nobody")
+		t.Error("a push was delivered without a subscriber")
 	}
 }

@@ -59,7 +59,7 @@ var holdingStates = []struct {
 	{"stopped", func(h *holding) { h.renewingStopped() }},               // held, no longer renewed
 	{"capped", func(h *holding) { h.renewUntil = at(9 * time.Second) }}, // held, renewed for 9 s
 	{"pushed", func(h *holding) { h.doubted(10) }},                      // held, said to be taken away
-	{"checking", func(h *holding) { h.doubted(10); h.verifyBegun() }},   // held, somebody checks
+	{"checking", func(h *holding) { h.doubted(10); h.verifyBegun() }},   // held, a check is under way
 	{"resumed", func(h *holding) { h.resumed, h.resumedBy, h.reserve, h.job = true, "q/9", time.Minute, "q/9" }},
 	{"parking", func(h *holding) { h.parkBegun("park", "p0", "q/0", time.Minute, time.Second) }},
 	{"parked", func(h *holding) {
@@ -79,7 +79,7 @@ var holdingStates = []struct {
 	}},
 }
 
-// holdingEvents are the events, and what each asks for besides the change of state.
+// holdingEvents are the events, and what each asks for in addition to the change of state.
 var holdingEvents = []struct {
 	name string
 	feed func(h *holding) []any
@@ -247,7 +247,7 @@ func answerTo(h *holding, sent, now int, r driver.Reply) renewalAnswer {
 }
 
 // show describes what an event has done: the fields that changed, what is to be sent
-// (→), told and done, and the error; "-" if nothing.
+// (→), reported and done, and the error; "-" if nothing.
 func show(before, after *holding, out []any) string {
 	var parts []string
 	was := fieldsOf(before)
@@ -870,9 +870,9 @@ func (p *holdingPlay) check(name string, s step) {
 	case h.live() && h.trust.After(p.best.Add(h.ttl-h.margin)):
 		p.fail("it is trusted beyond its lease")
 	case h.live() != (h.over == nil):
-		p.fail("it is over, and why is not told, or the other way round")
+		p.fail("it is over without a reason, or the other way round")
 	case (s.lost != nil) != (was.live() && h.state == lockLost), (s.tell == event.Lost) != (s.lost != nil):
-		p.fail("a loss is not told once")
+		p.fail("a loss is not reported once")
 	case (h.state == lockParking) != (p.parking && h.state != lockLost):
 		p.fail("it is parking, and no Park is under way, or the other way round")
 	}
@@ -903,7 +903,7 @@ func (p *holdingPlay) fail(why string) {
 	p.Errorf("seed %d: %s\n%snow %s", p.seed, why, &story, show(new(holding), &p.h, nil))
 }
 
-// Who looks into a loss is told if this process stood still, and if its holder has ended the renewals.
+// The error of a loss says if this process stood still, and if its holder has ended the renewals.
 func TestLossTellsWhatHasStoodStill(t *testing.T) {
 	const stood = "seen 6s after it: this process stood still"
 	for _, c := range []struct {

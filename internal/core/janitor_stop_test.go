@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A store that nobody asks is not silent, on however busy a machine: the last question about a lock that may still be on
+// A store that gets no calls is not silent, on however busy a machine: the last question about a lock that may still be on
 // its way may come late.
 func TestCloseWaitsForAQuestionThatIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

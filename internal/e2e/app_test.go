@@ -100,7 +100,7 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// awaitFree waits until nobody owns key.
+// awaitFree waits until key has no owner.
 func (a *app) awaitFree(t *testing.T, key string) joblock.Status {
 	t.Helper()
 	var st joblock.Status

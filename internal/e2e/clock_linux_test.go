@@ -13,8 +13,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The server's clock is set an hour ahead under somebody who holds a lock: the lock is
-// over for the server, and its holder is told so by its next renewal.
+// The server's clock is set an hour ahead while a lock is held: the lock is
+// over for the server, and its holder learns that from its next renewal.
 func TestServersClockIsSetAhead(t *testing.T) {
 	t.Parallel()
 	server, clock := redistest.StartClock(t)
@@ -61,7 +61,7 @@ func TestServersClockIsSetAhead(t *testing.T) {
 	}
 }
 
-// Set an hour back, the lock lasts longer at the server, and nobody gets it before its
+// Set an hour back, the lock lasts longer at the server, and no other caller gets it before its
 // holder has given it back; fences go on growing.
 func TestServersClockIsSetBack(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ func wantLocks(t *testing.T, ctx context.Context, where, present string, all ...
 	}
 }
 
-// There is one answer to "which lock is this done under", whoever has put it there:
+// There is one answer to "which lock is this done under", wherever it comes from:
 // a request's middleware, one within it, a Do, the job that carries on, a key that its
 // type must not overlap on, the clock.
 func TestOneLookupOfLocksEverywhere(t *testing.T) {

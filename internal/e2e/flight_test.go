@@ -33,7 +33,7 @@ type flight struct {
 	Pid int
 }
 
-// fly is one caller. What it computes takes until somebody says go.
+// fly is one caller. What it computes takes until the test says go.
 func fly(ctx context.Context, rdb *redis.Client, locks *joblock.Locker) (flight, error) {
 	return singleflight.Do(ctx, locks, "flight", time.Hour, func(ctx context.Context) (flight, error) {
 		run, err := rdb.Incr(ctx, "runs").Result()

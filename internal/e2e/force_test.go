@@ -67,7 +67,7 @@ func TestForceReleaseTellsAnotherProcessAtOnce(t *testing.T) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(60 * time.Second):
-		t.Fatal("the holder was not told")
+		t.Fatal("the holder's context did not end")
 	}
 	// By the time that it looks the key is the waiter's, and the record tells of no one else.
 	if cause := context.Cause(ctx); !errors.Is(cause, joblock.ErrLost) {

@@ -106,7 +106,7 @@ func TestHolderSurvives(t *testing.T) {
 }
 
 // The record is gone or another's, although the server has answered all the time: the
-// holder is told by its next renewal, does not make the record anew, and cannot touch
+// holder learns that from its next renewal, does not restore the record, and cannot touch
 // that of the next owner, whose fence is larger.
 func TestRecordIsGone(t *testing.T) {
 	for name, befall := range map[string]func(t *testing.T, server *redistest.Server, rdb *redis.Client) error{

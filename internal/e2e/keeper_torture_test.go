@@ -163,7 +163,7 @@ func feed(t *testing.T, locks *joblock.Locker, web *handoff.Client, key, id stri
 			t.Errorf("enqueue %s: %v", id, err)
 			return
 		case errors.As(err, &held) && held.Job != "" && dice.N(2) == 0:
-			// Refused while somebody runs.
+			// Refused while a job runs.
 			_ = jobs.Free(t.Context(), locks, jobs.Release{Key: key, Job: held.Job, Reason: "for another job"})[0]
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -173,7 +173,7 @@ func feed(t *testing.T, locks *joblock.Locker, web *handoff.Client, key, id stri
 // cutLeases ends asynq's leases on the tasks that none of procs is at work on, so
 // that the next server that starts recovers them. Those that one of them is about
 // to begin with, or has just ended, are delivered twice then, which is as well. The
-// function told hears of each task before.
+// function told gets each task before.
 func cutLeases(t *testing.T, rdb *redis.Client, procs []*workerProc, told func(id string)) {
 	t.Helper()
 	ctx := context.Background()

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// ledger is a file to which all processes of a test append what becomes of the jobs of sequences. The file is outside
+// ledger is a file to which all processes of a test append what happens to the jobs of sequences. The file is outside
 // of Redis, so a lost or repeated write of Redis cannot hide a mistake. Each entry is one write to a file that is open
 // for appending. So the order of the entries is the order in which the processes wrote them, and no entry of a process
 // that was killed is lost.
@@ -36,7 +36,7 @@ const (
 	failed  verb = "failed" // the run has failed, and the job is to run again
 	lost    verb = "lost"   // the run has lost its lock, has stopped for that reason, and the job is to run again
 	killing verb = "kill"   // the process is about to be killed; the entry has nothing else
-	given   verb = "given"  // asynq is about to be told that the job's worker is dead, true or not
+	given   verb = "given"  // asynq is about to be made to believe that the job's worker is dead, true or not
 )
 
 // ledgerEntry is a line of the ledger.
@@ -128,7 +128,7 @@ func (v *verdict) String() string {
 type sequenceBook struct {
 	next  int            // the first job that is not done
 	doers map[int]string // the process that has done each job
-	given map[int]bool   // asynq was told that the job's worker is dead
+	given map[int]bool   // asynq was made to believe that the job's worker is dead
 	fence int64          // the greatest so far
 	last  int            // the greatest number of a job that has started
 	open  []ledgerEntry  // the starts of runs that have not ended. The last one is the current run
@@ -251,7 +251,7 @@ func TestJudgeOfLedgers(t *testing.T) {
 		"killed, and goes on":                  {all(begin("p", 0, 1), []ledgerEntry{kill}, begin("q", 0, 2), end("p", 0, 1, done), end("q", 0, 2, done), run("q", 1, 3, done)), []string{ruleSingle}},
 		"killed when it was done":              {all(run("p", 0, 1, done), []ledgerEntry{kill}, run("q", 0, 2, done), run("q", 1, 3, done)), nil},
 		"killed when it was done, and is late": {all(run("p", 0, 1, done), []ledgerEntry{kill}, run("q", 1, 2, done), run("q", 0, 3, done)), []string{ruleOrder}},
-		"asynq was told that it is dead":       {all(run("p", 0, 1, done), []ledgerEntry{{given, "-", "k", 0, 0}}, run("q", 0, 2, done), run("q", 1, 3, done)), nil},
+		"asynq believes that it is dead":       {all(run("p", 0, 1, done), []ledgerEntry{{given, "-", "k", 0, 0}}, run("q", 0, 2, done), run("q", 1, 3, done)), nil},
 		"twice for no reason":                  {all(run("p", 0, 1, done), run("q", 0, 2, done), run("q", 1, 3, done)), []string{ruleOnce}},
 		"twice, and killed afterwards":         {all(run("p", 0, 1, done), run("q", 0, 2, done), run("q", 1, 3, done), []ledgerEntry{kill}), []string{ruleOnce}},
 		"the same fence":                       {all(run("p", 0, 1, done), run("p", 1, 1, done)), []string{ruleFence}},

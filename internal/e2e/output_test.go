@@ -19,8 +19,8 @@ import (
 	"github.com/joblock/toolkit/joblock/slogobserver"
 )
 
-// output is all that a program gives away: what it logs, what its observers are told,
-// and whatever it prints. What it measures is made of what observers are told; the
+// output is all that a program gives away: what it logs, what its observers get,
+// and all that it prints. What it measures is made of what observers get; the
 // module of otelobserver has a test of its own for that.
 type output struct {
 	logger *slog.Logger

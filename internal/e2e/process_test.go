@@ -175,14 +175,14 @@ func TestTokenMovesLockToAnotherProcess(t *testing.T) {
 // never due.
 func record(t *testing.T, server *redistest.Server, key string) string {
 	t.Helper()
-	text, err := server.Client(t).Get(context.Background(), "joblock:"+key).Result() // nobody waits: it is a string
+	text, err := server.Client(t).Get(context.Background(), "joblock:"+key).Result() // no waiters: it is a string
 	if err != nil {
 		t.Fatalf("no record: %v", err)
 	}
 	return text
 }
 
-// While Redis is away for longer than the TTL the work is told in time, nothing
+// While Redis is away for longer than the TTL the work is cancelled in time, nothing
 // blocks for ever, and afterwards the key can be had again.
 func TestRedisAwayForLongerThanTTL(t *testing.T) {
 	for _, tt := range []struct {
@@ -211,7 +211,7 @@ func TestRedisAwayForLongerThanTTL(t *testing.T) {
 			}
 			// That this is in time is shown in virtual time, in package joblock; here
 			// a busy machine may look late.
-			t.Logf("told %v before the trust deadline", time.Until(lock.ExpiresAt()))
+			t.Logf("got %v before the trust deadline", time.Until(lock.ExpiresAt()))
 			for name, call := range map[string]func() error{
 				"TryAcquire": func() error { _, err := locks.TryAcquire(t.Context(), "other"); return err },
 				"Status":     func() error { _, err := testkit.One(locks.Status(t.Context(), "k")); return err },

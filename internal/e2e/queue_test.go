@@ -38,11 +38,11 @@ type queuePlan struct {
 	Rounds    int           // each gets the lock this often
 	Hold      time.Duration // keeps it so long; below zero until the process is killed
 	Limit     int           // how many may be inside; 0 for a lock
-	Together  int64         // nobody leaves before so many were inside at once; 0 for whenever
+	Together  int64         // no one leaves before so many were inside at once; 0 for whenever
 	Config    joblock.Config
 }
 
-// entry is one stay inside the lock, as pushed to the list "entries" by whoever
+// entry is one stay inside the lock, as pushed to the list "entries" by the one that
 // is inside.
 type entry struct {
 	Fence  int64
@@ -200,7 +200,7 @@ func stays(t *testing.T, rdb *redis.Client) []entry {
 type proc struct {
 	cmd  *exec.Cmd
 	out  *bufio.Reader
-	once sync.Once // for whoever waits for its end
+	once sync.Once // for those that wait for its end
 }
 
 func startQueue(t *testing.T, plan queuePlan) *proc {

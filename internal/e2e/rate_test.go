@@ -164,7 +164,7 @@ func byKey(t *testing.T, lines []string) map[string][]int64 {
 // starts than the rate allows, none is charged, and none runs twice.
 //
 // JOBLOCK_E2E_RATE, such as 60s, lengthens the test: 10,000 tasks of 100 keys. Then a middleware that lets tasks fail and
-// retry runs beside it, for comparison.
+// retry runs too, for comparison.
 func TestRateAcrossProcesses(t *testing.T) {
 	keys, jobs, lasts := 20, 20, 8*time.Second
 	long := os.Getenv("JOBLOCK_E2E_RATE")

@@ -72,7 +72,7 @@ func follower(t *testing.T, to *atomic.Value, cfg *redisstore.Config, lcfg *jobl
 
 // The master dies before its replica has heard of a lock. What that costs is one of the
 // things that are not promised: the next owner is granted the key while the first still
-// trusts its lease. The first is told by its next renewal, and the fences tell them apart.
+// trusts its lease. The first learns that from its next renewal, and the fences tell them apart.
 func TestPromotedReplicaIsStale(t *testing.T) {
 	t.Parallel()
 	master, replica := startReplicated(t)
@@ -109,7 +109,7 @@ func TestPromotedReplicaIsStale(t *testing.T) {
 	}
 }
 
-// The same with Config.Replicas: nobody was told that it had the lock, so that nobody
+// The same with Config.Replicas: no caller got the answer that it had the lock, so none
 // shares it.
 func TestPromotedReplicaLacksOnlyWhatWasNotGranted(t *testing.T) {
 	t.Parallel()
@@ -131,7 +131,7 @@ func TestPromotedReplicaLacksOnlyWhatWasNotGranted(t *testing.T) {
 
 // The master does not die but is cut off, with clients that still reach it, and grants
 // the key a second time. The fences differ. Once it is made a replica of the new master,
-// its holder is told: by the next renewal, or at the latest by the local clock.
+// its holder learns that: from the next renewal, or at the latest by the local clock.
 func TestOldMasterLivesOn(t *testing.T) {
 	t.Parallel()
 	master, replica := startReplicated(t)

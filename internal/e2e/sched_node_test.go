@@ -49,7 +49,7 @@ if tonumber(ARGV[1]) < seen then return 0 end
 redis.call('SET', KEYS[1], ARGV[1])
 return 1`)
 
-// playSched is a process with a scheduler whose one job works until it is told to
+// playSched is a process with a scheduler whose one job works until it has to
 // finish. SIGTERM stops it.
 func playSched() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/scheduler/admin"
 )
 
-// A node is stopped for longer than its lease and goes on: its function has been told
+// A node is stopped for longer than its lease and goes on: its context has ended
 // before it does anything, what it writes is refused, and the ledger has the other's run.
 func TestScheduledJobOfAPausedNode(t *testing.T) {
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestScheduledJobOfAPausedNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stopped := c.await("stopped", 1); stopped.Node != first.Node || !strings.Contains(stopped.Cause, "lock lost") {
-		t.Errorf("the function was told %+v", stopped)
+		t.Errorf("the function got %+v", stopped)
 	}
 	if refused := c.await("refused", 1); refused.Node != first.Node || refused.Fence != first.Fence {
 		t.Errorf("refused was %+v", refused)

@@ -24,7 +24,7 @@ func TestPauseAfterOnThreeProcesses(t *testing.T) {
 		return e
 	}
 	c.setMode("fail")
-	if e := paused("3 executions in a row have failed, the last one with: as told"); e.Counts.Failed != 3 {
+	if e := paused("3 executions in a row have failed, the last one with: as planned"); e.Counts.Failed != 3 {
 		t.Errorf("paused after %d failures", e.Counts.Failed)
 	}
 	done := len(c.notes("done"))

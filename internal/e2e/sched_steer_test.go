@@ -95,7 +95,7 @@ func obey(ctx context.Context, rdb *redis.Client, node string) error {
 		}
 		switch mode {
 		case "fail":
-			return errors.New("as told")
+			return errors.New("as planned")
 		case "die":
 			self, err := os.FindProcess(os.Getpid())
 			if err != nil {

@@ -51,7 +51,7 @@ func TestScheduledJobIsTakenOver(t *testing.T) {
 			}
 			stopped := c.notes("stopped")
 			if tc.sig == syscall.SIGTERM && (len(stopped) != 1 || !strings.Contains(stopped[0].Cause, scheduler.ErrStopped.Error())) {
-				t.Errorf("the function was told %+v", stopped)
+				t.Errorf("the function got %+v", stopped)
 			}
 		})
 	}

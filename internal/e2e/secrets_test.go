@@ -44,8 +44,8 @@ type stage struct {
 	stolen    atomic.Int32 // runs of a task with the headers of another
 }
 
-// An owner token is all that it takes to release somebody's lock. Whatever befalls
-// locks, jobs and ticks, none is in anything that a program logs, is told, prints or
+// An owner token is all that it takes to release another caller's lock. Whatever befalls
+// locks, jobs and ticks, none is in anything that a program logs, reports, prints or
 // answers, nor in what asynq keeps of errors.
 func TestNoOwnerIsShown(t *testing.T) {
 	server := redistest.Start(t)
@@ -132,7 +132,7 @@ func (s *stage) playLocks() {
 	s.refused("to release another's", s.locks.Release(ctx, another))
 	st, err := testkit.One(s.locks.Status(ctx, "core:a"))
 	s.note(st, err)
-	token, err := lock.Park(ctx, joblock.ForJob("default/nobody"))
+	token, err := lock.Park(ctx, joblock.ForJob("default/unknown"))
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func (s *stage) playTokens() {
 	s.note(token, err, s.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason("no longer wanted")))
 	_, err = s.locks.Resume(ctx, token)
 	s.refused("to resume what is over", err)
-	// Such as come from a queue that somebody else can write to.
+	// Such as come from a queue that other programs can write to.
 	text, err := token.MarshalText()
 	if err != nil {
 		s.Fatal(err)
@@ -283,7 +283,7 @@ func (s *stage) playJobs(opt asynq.RedisClientOpt) {
 			return
 		}
 		s.note(lock, lock.Err())
-		if r.URL.Path == "/late" { // whose headers somebody copies into a task of theirs
+		if r.URL.Path == "/late" { // whose headers another program copies into its own task
 			stored, err := s.inspector.GetTaskInfo(done.Task.Queue, done.Task.ID)
 			if err != nil {
 				s.Error(err)

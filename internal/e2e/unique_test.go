@@ -201,7 +201,7 @@ func TestKeepLastUnderLoad(t *testing.T) {
 	t.Logf("%d of %d ran", len(got), callers*calls)
 }
 
-// Calls beside each other that replace each other's jobs, while workers take what
+// Concurrent calls that replace each other's jobs, while workers take what
 // they can get: each job either runs once or was replaced, and none is lost.
 func TestReplaceUnderLoad(t *testing.T) {
 	testkit.Seed(t, 1)

@@ -119,7 +119,7 @@ func TestWaitersSurviveTheLossOfAllData(t *testing.T) {
 	q.done(t, rdb, n)
 }
 
-// Whoever gives up leaves no trace that costs others: the places before and behind
+// A waiter that gives up leaves no trace that costs others: the places before and behind
 // the one that stays are gone.
 func TestPlacesThatWereLeftAreGone(t *testing.T) {
 	t.Parallel()

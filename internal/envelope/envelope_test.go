@@ -130,7 +130,7 @@ func TestStripTakesOnlyTheEnvelope(t *testing.T) {
 	}
 }
 
-// An envelope is of one job and of one type of task, whoever has copied it.
+// An envelope is of one job and of one type of task, even if another program has copied it.
 func TestEnvelopeOfAnotherTaskIsDistrusted(t *testing.T) {
 	headers := sealed(t, ring(t), Envelope{Tokens: tokens(t, 1)})
 	for _, task := range []Task{

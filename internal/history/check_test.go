@@ -119,7 +119,7 @@ func TestHistories(t *testing.T) {
 			grant(Acquired, "a", "A", 10, 1), grant(Acquired, "b", "B", 108, 2)), RuleOverlap, RuleOrder},
 		{"a moment before a renewed deadline", list(
 			grant(Acquired, "a", "A", 10, 1), trusted("a", 50, 140), grant(Acquired, "b", "B", 139, 2)), RuleOverlap, RuleOrder},
-		{"given away before its deadline, which its holder had been told", list(
+		{"given away before its deadline, which its holder knew", list(
 			grant(Acquired, "a", "A", 10, 1), Event{Kind: Lost, Key: "k", Holding: "a", At: 90},
 			grant(Acquired, "b", "B", 100, 2)), "", RuleOrder},
 		{"inside the first, behind a shorter one", list(
@@ -230,7 +230,7 @@ func TestHistories(t *testing.T) {
 		{"undone without an answer", list(
 			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), does(ReclaimBegun, "", "a", 30, 0, 0),
 			grant(Acquired, "c", "C", 200, 4)), "", ""},
-		{"undone by somebody else", list(
+		{"undone by another caller", list(
 			grant(Acquired, "a", "A", 10, 1), parkFor("q/1", "a", 20, 22, 2), of("q/1", grant(Resumed, "b", "A", 30, 3)),
 			undo("q/1", "", "a", "c", 40, 4)), RuleOverlap, RuleOrder},
 		{"a Park without an answer that a renewal took back", list(

@@ -15,7 +15,7 @@ import (
 // unsourced are directories of the module's root that hold no sources.
 var unsourced = []string{".git", ".cache", "bin", "dist"}
 
-// machinePath finds absolute paths of somebody's machine, but not the same words in
+// machinePath finds absolute paths of a developer's machine, but not the same words in
 // the middle of a URL. It is put together so that this file does not match.
 var machinePath = regexp.MustCompile(`(^|[\s"'` + "`" + `(=:])/(?:` + strings.Join(machineDirs, "|") + `)/[\w.]`)
 

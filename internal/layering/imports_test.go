@@ -20,7 +20,7 @@ const (
 	prometheus = "github.com/prometheus/client_golang"
 )
 
-// rule says what the packages at and below a path may import besides the standard
+// rule says what the packages at and below a path may import in addition to the standard
 // library. Of several rules the one with the longest path counts. An entry ending in
 // "/..." stands for everything at and below it; others for one package of this module,
 // or for a whole other module.

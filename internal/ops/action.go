@@ -15,7 +15,7 @@ import (
 // changes nothing. The next in line gets the key in the same step. A live holder is not stopped: its contexts end at its
 // next renewal, or at once with joblock.Config.WatchForced. Until then the fences protect the resource.
 //
-// Errors, with which nothing was freed:
+// Errors, after which nothing was freed:
 //
 //	ErrNotRecorded   the action could not be recorded, so it was not begun
 //	ErrNotOwner      another holder has the key by now, or the same owner in another step

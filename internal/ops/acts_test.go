@@ -47,7 +47,7 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 		time.Sleep(4 * time.Minute)
 		wants("forced", "and lost it when an operator freed it at", "(4 min ago) by eva@laptop (hangs since noon).")
 		if got := text("forced"); strings.Contains(got, "bob") || strings.Contains(got, "What operators did") {
-			t.Errorf("what changed nothing, or was said before, is told: %s", got)
+			t.Errorf("what changed nothing, or was said before, is shown: %s", got)
 		}
 		s.acquire("forced")
 		wants("forced", "has had the lock since", "What operators did: ", "(4 min ago): force release by eva@laptop (hangs since noon).")
@@ -57,7 +57,7 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 		time.Sleep(10 * time.Minute) // the store forgets the record
 		wants("brief", "no earlier holder is remembered", "force release by eva@laptop (hangs since noon).")
 
-		// What frees a key only if nobody runs is nowhere called by the name of what frees it in any case.
+		// What frees a key only if no work runs is nowhere called by the name of what frees it in any case.
 		s.park("idle", "default/9")
 		ask := ForceRelease{Key: "idle", Fence: s.lock("idle").Fence + 1, IfIdle: true, Reason: eva.Reason}
 		_, err = s.Act(t.Context(), ask)
@@ -81,7 +81,7 @@ func TestExplainTellsWhatOperatorsDid(t *testing.T) {
 		testkit.WantErr(t, err, joblock.ErrInvalid) // this database cannot delete
 		wants("job", "has failed for good")
 		if got := text("job"); strings.Contains(got, "eva") {
-			t.Errorf("what was refused is told: %s", got)
+			t.Errorf("what was refused is shown: %s", got)
 		}
 		s.audit.entries = append(s.audit.entries, AuditEntry{ID: "a", At: Time{time.Now()}, Action: ActDeleteTask, Key: "default/1", By: "eva", From: "laptop", Reason: "sent by hand"})
 		delete(s.asynq.tasks, "default/1")
@@ -131,7 +131,7 @@ func TestExplainWithoutTheRecordOfActions(t *testing.T) {
 		e := explain(c.lock, Keeper{}, true, nil, c.err)
 		checkSentences(t, e)
 		if says := strings.Contains(strings.Join(e.Text, " "), "What operators have done could not be read: "); says != c.says {
-			t.Errorf("%s: %q; want it told %t", name, e.Text, c.says)
+			t.Errorf("%s: %q; want it shown %t", name, e.Text, c.says)
 		}
 	}
 }

@@ -288,7 +288,7 @@ func TestLogOfATriggerThatIsNotFollowed(t *testing.T) {
 		away    time.Duration
 		want    []string // a part of each line of the log
 	}{
-		"nobody waits":                   {errors.New("too many"), 0, []string{`stays as it is" scope=shop job=job audit=1 ended="" err="too many"`}},
+		"no line":                        {errors.New("too many"), 0, []string{`stays as it is" scope=shop job=job audit=1 ended="" err="too many"`}},
 		"the record is away for a while": {nil, time.Minute, []string{`tried again each second" scope=shop job=job audit=1 ended=done err=`}},
 		"the wait ends":                  {nil, -time.Minute, []string{`stays as it is" scope=shop job=job audit=1 ended="" err="context canceled"`}},
 		"the record stays away":          {nil, 2 * time.Hour, []string{"tried again each second", "was not recorded"}},

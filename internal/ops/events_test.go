@@ -196,7 +196,7 @@ func TestFollowEvents(t *testing.T) {
 		time.AfterFunc(time.Second, func() { c.write(eventlog.Entry{Kind: "lost", Key: "b"}) })
 		wantNext(t, now, "lost b")
 		if took := time.Since(began); took > 1500*time.Millisecond {
-			t.Errorf("told after %s", took)
+			t.Errorf("notified after %s", took)
 		}
 		b := now.Position()
 		c.write(eventlog.Entry{Kind: "forced", Key: "c"})

@@ -14,7 +14,7 @@ import (
 // Without ifIdle, Force does not stop a live holder: its contexts end at its next renewal, or at once with
 // Config.WatchForced. Until then the fences protect the resource.
 //
-// Errors, with which nothing is freed:
+// Errors, after which nothing is freed:
 //
 //	ErrNotOwner  another holder has the key by now, or the same owner in another step
 //	ErrNotFound  the key is free

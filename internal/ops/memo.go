@@ -12,7 +12,7 @@ import (
 // WriteMemo writes the memo of the key of token, of at most driver.MaxMemoBytes, and begins a new lease of ttl in the
 // same step. An empty memo clears the key's memo; nil leaves it as it is.
 //
-// Errors, with which the memo stays as it was: those of Renew. After ErrUnavailable the memo may be written; the caller can
+// Errors, after which the memo stays as it was: those of Renew. After ErrUnavailable the memo may be written; the caller can
 // repeat the call.
 func WriteMemo(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl time.Duration, memo []byte) error {
 	const op = "write memo"

@@ -28,7 +28,7 @@ const (
 // The asynq.Deadline of a job and worker.Config.MaxHold count through a pause. A job whose Deadline passes fails when it is
 // next delivered, after the pause at the latest.
 //
-// Errors, with which nothing was changed: ErrNotRecorded, and ErrInvalid for a key that no application may have or that
+// Errors, after which nothing was changed: ErrNotRecorded, and ErrInvalid for a key that no application may have or that
 // ends in "*", and for a For that is not 0 or from a second to 366 days. After ErrUnavailable the key may be paused.
 type PauseKey struct {
 	Key    string `json:"key"`

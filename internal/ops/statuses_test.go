@@ -34,7 +34,7 @@ func TestStatusesOfManyKeys(t *testing.T) {
 		got, err = s.Statuses(t.Context(), keys...)
 		testkit.WantErr(t, err, joblock.ErrUnavailable)
 		if len(got) != 0 {
-			t.Errorf("%d locks beside an error", len(got))
+			t.Errorf("%d locks together with an error", len(got))
 		}
 	})
 }

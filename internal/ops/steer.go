@@ -61,7 +61,7 @@ func (t Task) CheckStep(action string, step string) error {
 // asynq has no call that checks the step of a task, so Desk checks it just before: a task that moves on in between is
 // changed all the same, if its new state fits.
 //
-// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step, runs,
+// Errors, after which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step, runs,
 // is about to run, waits in a line, or was completed and is not in the archive, ErrInvalid, and ErrNotRecorded. After
 // ErrUnavailable the task may run.
 type RunTask struct {
@@ -81,7 +81,7 @@ func (req RunTask) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 // DropTask deletes a task that does not run. The keeper then gives its lock or its place in line to the next, within a
 // minute or so. See RunTask about the step.
 //
-// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step or
+// Errors, after which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step or
 // runs, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may be gone.
 type DropTask struct {
 	Queue  string `path:"queue"`
@@ -103,7 +103,7 @@ func (req DropTask) perform(ctx context.Context, d *Desk) (ActionResult, error) 
 // the job: the sequence halts. asynq deletes archived tasks after 90 days, and the oldest beyond 10,000. See RunTask
 // about the step.
 //
-// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step,
+// Errors, after which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step,
 // runs, or has ended, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may be archived.
 type ArchiveTask struct {
 	Queue  string `path:"queue"`
@@ -129,7 +129,7 @@ func (req ArchiveTask) perform(ctx context.Context, d *Desk) (ActionResult, erro
 // task. A task that succeeds meanwhile is left alone; so is one whose handler does not return in time, which the record
 // says (OutcomeAsked).
 //
-// Errors, with which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step,
+// Errors, after which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step,
 // does not run, or is not the only running task with its ID, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the
 // message may be sent, and with a Then the task may be deleted or archived.
 type CancelTask struct {
@@ -292,7 +292,7 @@ func refusal(action string, job string, sentinel error, detail string) error {
 // gets the key and is started. The task of the failed job stays in asynq's archive. If the key has another fence by now,
 // SkipJob changes nothing.
 //
-// Errors, with which the sequence stays as it is:
+// Errors, after which the sequence stays as it is:
 //
 //	ErrNotRecorded   the action could not be recorded, so it was not begun
 //	ErrNotOwner      the key has another fence by now

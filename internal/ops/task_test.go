@@ -8,7 +8,7 @@ import (
 )
 
 // The attempt of a task is the one that runs, or that ran last. The attempt with which a task has failed for good is not
-// counted as a retry, and a task that somebody has archived between two attempts has had no such attempt.
+// counted as a retry, and a task that was archived between two attempts has had no such attempt.
 func TestAttemptOfATask(t *testing.T) {
 	t.Parallel()
 	failed := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -131,7 +131,7 @@ func renew(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl,
 // Park ends the holding that token names and reserves the key for any caller with the token that Park returns. With a
 // job, only that job can resume the lock. A reserve of 0 is Config.Reserve.
 //
-// Errors, with which nothing was parked: those of Renew. After ErrUnavailable the caller can repeat the call.
+// Errors, after which nothing was parked: those of Renew. After ErrUnavailable the caller can repeat the call.
 func Park(ctx context.Context, locks *joblock.Locker, token joblock.Token, job string, reserve time.Duration) (joblock.Token, error) {
 	const op = "park"
 	in, id, key := (*core.Locker)(locks), core.Token(token), token.Key()

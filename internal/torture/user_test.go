@@ -88,7 +88,7 @@ func (u *user) acquire(ctx context.Context) *history.Holding {
 	return h
 }
 
-// resume continues a lock that somebody has parked; false if there is none.
+// resume continues a lock that was parked; false if there is none.
 func (u *user) resume(ctx context.Context) (h *history.Holding, job string, any bool) {
 	entry, err := u.direct.LPop(ctx, tokenList).Result()
 	if err != nil {

@@ -7,7 +7,7 @@ import "time"
 // entries; their locks end with their reservations.
 const JobKeep = 24 * time.Hour
 
-// SettledFor is for how long an entry that is due remains Settled.
+// SettledFor is how long a due entry remains Settled.
 const SettledFor = time.Minute
 
 // Entry is an entry of the index: a key and a job that the key's record was bound to.

@@ -65,7 +65,7 @@ func TestStoreAway(t *testing.T) {
 				}
 				for _, e := range told {
 					if e.Key != key || e.Owner == "" || e.Fence == 0 || e.Waited == 0 || !errors.Is(e.Err, joblock.ErrUnavailable) {
-						t.Errorf("told %+v", e)
+						t.Errorf("got %+v", e)
 					}
 				}
 			})
@@ -104,7 +104,7 @@ func TestFallBackWaitsForTheHolderOfTheStoresLock(t *testing.T) {
 		k.wantRunning(second, true)
 		k.finish(second)
 		if len(k.told(event.FellBack)) != 1 {
-			t.Errorf("told %+v", k.told(event.FellBack))
+			t.Errorf("got %+v", k.told(event.FellBack))
 		}
 	})
 }
@@ -252,7 +252,7 @@ func TestLossIsNoFallBack(t *testing.T) {
 		})
 		testkit.WantErr(t, err, joblock.ErrLost)
 		if told := k.told(event.FellBack); len(told) > 0 {
-			t.Errorf("told %+v", told)
+			t.Errorf("got %+v", told)
 		}
 	})
 }
@@ -274,7 +274,7 @@ func TestNoFallBack(t *testing.T) {
 		testkit.WantErr(t, k.guarded.Do(ctx, key, never), context.DeadlineExceeded)
 		k.back()
 		if told := k.told(event.FellBack); len(told) > 0 {
-			t.Errorf("told %+v", told)
+			t.Errorf("got %+v", told)
 		}
 	})
 }
@@ -313,12 +313,12 @@ func TestOverrun(t *testing.T) {
 					time.Sleep(most - time.Nanosecond)
 					synctest.Wait()
 					if n := len(k.told(event.Overran)) - before; n > 0 {
-						t.Errorf("%s: told before the time", tc.name)
+						t.Errorf("%s: reported before the time", tc.name)
 					}
 					time.Sleep(time.Nanosecond)
 					synctest.Wait()
 					if n := len(k.told(event.Overran)) - before; n != 1 {
-						t.Errorf("%s: told %d times at the time", tc.name, n)
+						t.Errorf("%s: reported %d times at the time", tc.name, n)
 					}
 				}
 				time.Sleep(tc.runs - most)
@@ -327,11 +327,11 @@ func TestOverrun(t *testing.T) {
 			time.Sleep(2 * most)
 			told := k.told(event.Overran)[before:]
 			if len(told) != tc.told {
-				t.Errorf("%s: told %+v, want %d", tc.name, told, tc.told)
+				t.Errorf("%s: got %+v, want %d", tc.name, told, tc.told)
 			}
 			for _, e := range told {
 				if e.Key != key || e.Held != most || e.Fence == 0 || e.Owner == "" {
-					t.Errorf("%s: told %+v", tc.name, e)
+					t.Errorf("%s: got %+v", tc.name, e)
 				}
 			}
 		}

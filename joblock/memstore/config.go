@@ -11,7 +11,7 @@ type Config struct {
 	// wall time at which New was called plus the monotonic time since then.
 	Now func() time.Time
 
-	// Silent leaves out the warning at the store's first use that it guards this process only.
+	// Silent suppresses the warning, at the store's first use, that its locks guard this process only.
 	Silent bool
 
 	// Logger gets the warning. Default slog.Default().

@@ -260,7 +260,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for over := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(over) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("gave up waiting: %s", what)
 		}
 	}
 }

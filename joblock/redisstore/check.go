@@ -41,8 +41,8 @@ func Check(ctx context.Context, s driver.Store) (Report, error) {
 	return report, err
 }
 
-// Examine is Check, but its Report also has what is well: what was looked at on which server, and what was found there.
-// What is neither well nor otherwise in the Report was not looked at.
+// Examine is like Check, but its Report also lists what is in order, and on which server. What the Report does not
+// mention was not checked.
 func Examine(ctx context.Context, s driver.Store) (Report, error) {
 	own, ok := s.(*store)
 	if !ok {

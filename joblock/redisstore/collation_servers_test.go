@@ -31,7 +31,7 @@ func TestShortLeaseIsTakenUpInAnyLocale(t *testing.T) {
 	ctx := t.Context()
 	holder := k.acquire("key")
 	req := driver.AcquireRequest{
-		Key: "key", Owner: "waiter", Nonce: "waits", TTL: 30 * time.Second, Retain: long, Inbox: "nobody's", Patience: 9500 * time.Millisecond,
+		Key: "key", Owner: "waiter", Nonce: "waits", TTL: 30 * time.Second, Retain: long, Inbox: "unheard", Patience: 9500 * time.Millisecond,
 	}
 	r, err := k.Acquire(ctx, req)
 	wantOutcome(t, "wait", r, err, driver.OutcomeHeld)

@@ -46,7 +46,7 @@
 //
 // A record outlives its ownership. Then Redis expires the record: see Retention in package driver.
 //
-// A value at the key that is no record is reported as foreign, and no call writes to the value.
+// A value at the key that is not a record is reported as foreign, and no call writes to the value.
 //
 // # Names in a cluster
 //

@@ -98,7 +98,7 @@ func TestManyEmptyPlacesBetweenWaiters(t *testing.T) {
 	wantOutcome(t, "ask", r, err, driver.OutcomeOK)
 }
 
-// Whatever becomes of those who wait, at the ends of the queue or in its middle, those who
+// Whatever happens to those who wait, at the ends of the queue or in its middle, those who
 // are left are served in turn, and what is known of the others is gone.
 func TestQueuesOfThoseWhoComeAndGo(t *testing.T) {
 	t.Parallel()

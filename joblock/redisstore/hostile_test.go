@@ -281,7 +281,7 @@ func TestDamagedRecords(t *testing.T) {
 			wantOutcome(t, "wait", r, err, driver.OutcomeHeld)
 		}
 		record := k.rdb.HGetAll(ctx, k.name(key)).Val()
-		if i%2 == 1 { // nobody waits: the record is a text
+		if i%2 == 1 { // no waiters: the record is a text
 			term = k.acquire(key + "s")
 			key += "s"
 			record = map[string]string{"s": recordText(k.readRecord(k.name(key)))}

@@ -23,7 +23,7 @@ const (
 )
 
 // List implements driver.Store. A page takes one SCAN and the calls that Inspect takes for the found locks. A value
-// under the prefix that is no record is listed as driver.StateForeign, if the value has the name of a lock.
+// under the prefix that is not a record is listed as driver.StateForeign, if the value has the name of a lock.
 //
 // In a cluster the first page sends nothing, and has a cursor for each master. A list of each hash tag instead would
 // look at a 64th of other applications' keys, but only from Redis 7.4 and Valkey 8.0 on. Older servers would look at

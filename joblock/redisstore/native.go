@@ -65,8 +65,8 @@ type endedRecord struct {
 	until time.Time // when the server forgets it, or earlier
 }
 
-// NativeCalls returns how many calls of a store that New made went without Lua, and how many more were tried in that way
-// but went on by script, because the record was another than this process knew. Both count from New on, and are for
+// NativeCalls returns how many calls of a store made by New went without Lua, and how many were tried that way but then
+// needed a script, because the record was not the one that this process knew. Both count from New on, and are for
 // metrics. The section Calls of the package comment says which calls these are.
 func NativeCalls(s driver.Store) (made, refused int64) {
 	own, ok := s.(*store)

@@ -118,7 +118,7 @@ func TestFullServerGivesNoNewPlace(t *testing.T) {
 		r, err := k.Take(ctx, at(key, job))
 		wantOutcome(t, what, r, err, want)
 	}
-	k.acquire("nobody waits")
+	k.acquire("no line")
 	line := k.acquire("line")
 	for _, job := range []string{"q/1", "q/2", "q/3", "q/4"} {
 		take("line up", "line", job, driver.OutcomeHeld)
@@ -134,7 +134,7 @@ func TestFullServerGivesNoNewPlace(t *testing.T) {
 		return content
 	}
 	for _, index := range []string{"with an index", "without one"} {
-		for _, key := range []string{"nobody waits", "line"} {
+		for _, key := range []string{"no line", "line"} {
 			before := all()
 			r, err := k.Take(ctx, at(key, "q/new"))
 			if err == nil || !strings.Contains(err.Error(), "OOM") || r.Outcome != driver.OutcomeUnknown {

@@ -226,7 +226,7 @@ func deadInCluster(t *testing.T, cluster *redistest.Cluster, key string, name fu
 		w := waits{term: driver.Term{Key: key, Owner: "holder", Fence: r.Fence}}
 		w.req = driver.AcquireRequest{Key: key, Owner: "waiter", Nonce: name(l.nonce()), TTL: 3 * long, Retain: long, Inbox: inbox, Patience: long}
 		w.behind = w.req
-		w.behind.Owner, w.behind.Nonce, w.behind.Inbox = "behind", name(l.nonce()), "nobody's"
+		w.behind.Owner, w.behind.Nonce, w.behind.Inbox = "behind", name(l.nonce()), "unheard"
 		for _, req := range []driver.AcquireRequest{w.req, w.behind} {
 			r, err := l.Acquire(ctx, req)
 			wantOutcome(t, "wait", r, err, driver.OutcomeHeld)

@@ -90,7 +90,7 @@ func awaitWaiter(t *testing.T, locks *joblock.Locker, key string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("nobody waits")
+			t.Fatal("no line")
 		}
 	}
 }

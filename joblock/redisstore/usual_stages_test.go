@@ -182,7 +182,7 @@ func compareStages(t *testing.T, twins [2]twin, dice *rand.Rand) {
 		call := dice.IntN(8)
 		acquire := driver.AcquireRequest{Key: key, Owner: term.Owner, Nonce: nonce, TTL: period(), Retain: period(), Holder: any("", "host")}
 		if !often() {
-			acquire.Inbox, acquire.Patience = any("inbox", "nobody's"), period()
+			acquire.Inbox, acquire.Patience = any("inbox", "unheard"), period()
 		}
 		take := driver.TakeRequest{
 			Key: key, Owner: term.Owner, Nonce: nonce, Holder: any("", "host"), Job: any("q/1", "q/1", "q/2"), Reserve: period(),

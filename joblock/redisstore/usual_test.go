@@ -168,7 +168,7 @@ func TestUsualPassesAreLikeTheGeneralStages(t *testing.T) {
 	var messages []<-chan *redis.Message
 	for _, heard := range []*redis.PubSub{
 		rdb.Subscribe(ctx, k.channel("mine"), k.channel("other"), "end"),
-		rdb.PSubscribe(ctx, k.channel("nobody's"), "end"), // which do not count as subscriptions to the channels
+		rdb.PSubscribe(ctx, k.channel("unheard"), "end"), // which do not count as subscriptions to the channels
 	} {
 		defer heard.Close()
 		if _, err := heard.Receive(ctx); err != nil {
@@ -208,7 +208,7 @@ func TestUsualPassesAreLikeTheGeneralStages(t *testing.T) {
 			wait := driver.AcquireRequest{
 				Key: key, Owner: fmt.Sprint("waiter ", n), Nonce: pick(usualName(fmt.Sprint("wait ", n)), usualName(fmt.Sprint("wait ", n)), fmt.Sprint("w", n)),
 				TTL: time.Duration(1+rnd.IntN(100)) * time.Second, Retain: time.Duration(1+rnd.IntN(600)) * time.Second,
-				Holder: pick("", "a host"), Inbox: pick("mine", "other", "nobody's"), Patience: []time.Duration{time.Millisecond, time.Minute, long}[rnd.IntN(3)],
+				Holder: pick("", "a host"), Inbox: pick("mine", "other", "unheard"), Patience: []time.Duration{time.Millisecond, time.Minute, long}[rnd.IntN(3)],
 			}
 			r, err := k.Acquire(ctx, wait)
 			wantOutcome(t, "wait", r, err, driver.OutcomeHeld)

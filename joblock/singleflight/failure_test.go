@@ -181,7 +181,7 @@ func TestFlightReportsAStoreThatIsAway(t *testing.T) {
 						t.Error("computed without the lock")
 					}
 					if d := time.Since(start); d > 3*lockkit.CallTimeout {
-						t.Errorf("told after %s", d)
+						t.Errorf("notified after %s", d)
 					}
 				})
 			})

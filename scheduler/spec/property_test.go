@@ -84,7 +84,7 @@ func FuzzParse(f *testing.F) {
 		s, err := spec.Parse(text, nil)
 		if err != nil {
 			if s.String() != "" || !strings.HasPrefix(err.Error(), "spec ") {
-				t.Fatalf("%q: %v beside the error %v", text, s, err)
+				t.Fatalf("%q: %v together with the error %v", text, s, err)
 			}
 			return
 		}

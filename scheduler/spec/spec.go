@@ -30,9 +30,9 @@ type rule struct {
 	cal           calendar // unused with every
 }
 
-// Next returns the first tick after the given time, in UTC. It returns the zero time if there is none, because the spec
-// has no ticks, like "0 0 30 2 *", has ended, or leaves out all ticks of 68 years, and if the given time is outside the
-// years 1 to 9999.
+// Next returns the first tick after the given time, in UTC. It returns the zero time if there is none: the spec has no
+// ticks, like "0 0 30 2 *", has ended, or excludes all ticks of 68 years. It also does if the given time is outside the years
+// 1 to 9999.
 func (s Spec) Next(after time.Time) time.Time {
 	next, ok := s.next(after.Unix())
 	if !ok {
@@ -162,9 +162,9 @@ func (s Spec) Ticks(after, until time.Time) iter.Seq[time.Time] {
 	}
 }
 
-// Warning returns a sentence if the text may have been copied from another scheduler that reads it otherwise, and "" if
-// not: if "?" stands with the number of a weekday, as in Quartz, or in the field of the hour or the month, as in the
-// expressions of AWS.
+// Warning returns a sentence if the spec may have been written for another scheduler, in which it has another meaning, and
+// "" otherwise. The signs are a "?" next to the number of a weekday, as in Quartz, or in the field of the hour or the month,
+// as in AWS expressions.
 func (s Spec) Warning() string { return s.warning }
 
 // Zone returns the time zone in which the spec is read. For the zero Spec, and for @every alone, the zone is UTC.

@@ -232,7 +232,7 @@ func TestBadSpecsAreNamed(t *testing.T) {
 			t.Errorf("Parse(%.40q): an error of %d bytes", text, len(err.Error()))
 		}
 		if s.String() != "" {
-			t.Errorf("Parse(%.40q) = %v beside an error", text, s)
+			t.Errorf("Parse(%.40q) = %v together with an error", text, s)
 		}
 	}
 }

@@ -25,7 +25,7 @@ type AcquireRequest struct {
 	Limit   int           `wire:"limit"`   // 0, or the number of permits of Key; see package limit
 
 	// IdempotencyKey names this call. A call with the same name, the same key and the same parameters finds the lock that
-	// an earlier one has taken, even if this process has restarted since. Keep it secret. Default a random one, so that the
+	// an earlier one has taken, even if this process has restarted since. Keep it secret. Default: a random name, so that the
 	// Client can ask again when an answer is lost. A call with a Limit is never repeated.
 	IdempotencyKey string
 }
@@ -219,18 +219,18 @@ type EnqueueRequest struct {
 	Delay     time.Duration `wire:"delay_ms"`     // how long to wait before the first attempt
 	Retention time.Duration `wire:"retention_ms"` // how long asynq keeps a completed task
 
-	// One job per key.
+	// Until, OnConflict and Cooldown are for one job per key, as of handoff.Unique.
 	Until      Until         `wire:"until"`
 	OnConflict OnConflict    `wire:"on_conflict"`
 	Cooldown   time.Duration `wire:"cooldown_ms"` // how long the key stays taken after the job is done; see handoff.Unique
 
-	// Or the newest of many, when they have stopped; see handoff.Debounce. Wait turns a request into a debounce, which excludes
-	// Delay, TaskID and the three fields above.
+	// Wait makes the request a debounce: of many, the newest runs once they have stopped. See handoff.Debounce. Delay, TaskID
+	// and the three fields above must then be zero.
 	Wait    time.Duration `wire:"debounce_ms"` // without a further enqueue: at least a second
 	MaxWait time.Duration `wire:"max_wait_ms"` // from the first enqueue
 	Leading bool          `wire:"leading"`     // the first one is due at once
 
-	// Or a line of jobs, of which Limit run at a time and MaxWaiting wait.
+	// Sequence puts the job into a line: at most Limit of its jobs run at a time, and at most MaxWaiting wait.
 	Sequence   bool      `wire:"sequence"`
 	Limit      int       `wire:"limit"`
 	MaxWaiting int       `wire:"max_waiting"`

@@ -197,7 +197,7 @@ const (
 	SeverityFault   Severity = ops.Fault   // breaks locks, jobs or calls in everyday use
 )
 
-// What operators have done.
+// The actions of operators, and their results.
 type (
 	// Action is something that an operator does; see Client.Act. The following types are Actions.
 	Action = ops.Action
@@ -283,7 +283,7 @@ type (
 	// CronSpec is a spec that was in force until a time.
 	CronSpec = ops.CronSpec
 
-	// CronOtherSpec is a node that is up and has another spec than the one in force.
+	// CronOtherSpec is a node that is up and has a spec other than the one in force.
 	CronOtherSpec = ops.CronOtherSpec
 
 	// CronPause is a pause of a cron job, or of all cron jobs of the scope.

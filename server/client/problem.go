@@ -37,7 +37,7 @@ var (
 	ErrTaskState = errors.New("client: the state of the task does not allow the action")
 
 	// ErrCronNotFound says that no node has seen the cron job. The Problem also matches joblock.ErrNotFound, as the error of
-	// package scheduler.
+	// package scheduler does.
 	ErrCronNotFound = errors.New("client: there is no such cron job")
 
 	// ErrBackfilling says that the cron job has a backfill that has not ended. It is the error of package scheduler.
@@ -72,7 +72,7 @@ type Problem struct {
 	// RetryAfter is how long to wait until then; 0 if the server does not say.
 	RetryAfter time.Duration
 
-	// About the lock, where the Code is about a lock.
+	// Key and the following fields describe the lock, if the Code is about a lock.
 	Key       string
 	Holder    string
 	Job       string
@@ -103,7 +103,7 @@ func (p *Problem) Error() string {
 // other sentinels of package joblock.
 func (p *Problem) Is(target error) bool { return slices.Contains(matches[p.Code], target) }
 
-// Unwrap returns the *joblock.Error with the code of the problem, or what has failed.
+// Unwrap returns the *joblock.Error with the code of the problem, or the underlying error.
 func (p *Problem) Unwrap() error {
 	if inner := p.lock(); inner != nil {
 		return inner

@@ -56,7 +56,7 @@ func text(due []Due, news []News) string {
 	return strings.Join(parts, " ")
 }
 
-// What becomes of the ticks since the ledger was written last.
+// What happens to the ticks since the ledger was written last.
 func TestUpdate(t *testing.T) {
 	queue := func(j *Job) { j.Overlap.Newest = true }
 	none := func(j *Job) { j.CatchUp = CatchUp{} }
@@ -206,7 +206,7 @@ func begin(l *Ledger, j *Job, m Moment) (x *Execution, changed bool, news []News
 	return nil, false, nil
 }
 
-// What is executed next, and what becomes of an execution without a result.
+// What is executed next, and what happens to an execution without a result.
 func TestBegin(t *testing.T) {
 	once := func(j *Job) { j.AtMostOnce = true }
 	tick := Due{At: at(-10 * min1)}

@@ -52,7 +52,7 @@ func (s *steered) handler(t *testing.T) *Handler {
 	return h
 }
 
-// A job is ended with one form, which says before what becomes of it otherwise.
+// A job is ended with one form, which says before what happens to it otherwise.
 func TestEndOfAJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := ops.Time{Time: time.Now()}
@@ -92,7 +92,7 @@ func TestEndOfAJob(t *testing.T) {
 	})
 }
 
-// What becomes of a task, and when, if nobody does anything.
+// What happens to a task, and when, if nobody does anything.
 func TestWhatBecomesOfATask(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	lock := &ops.Explanation{Lock: ops.Lock{Changed: ops.Time{Time: at}}}

@@ -49,7 +49,7 @@ func TestScopesThatAreNotShown(t *testing.T) {
 	}
 }
 
-// triggered is a Desk with a cron job that somebody has triggered.
+// triggered is a Desk with a cron job that was triggered.
 type triggered struct {
 	*fake
 	job   ops.CronJob

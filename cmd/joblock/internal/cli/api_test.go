@@ -201,7 +201,7 @@ func TestRemoteDesk(t *testing.T) {
 		var v any
 		wantJSON(t, schema, string(text), &v)
 	}
-	both(1, "permits", "nobody", "-o", "json")
+	both(1, "permits", "unused", "-o", "json")
 	fence := func(n int64) string { text, _ := json.Marshal(n); return string(text) }
 	ask(t, "force-release", key, "--fence", fence(lock.Fence()+1), "--reason", "test", "--yes", "--server", p.url).wants(1)
 	ask(t, "force-release", key, "--fence", fence(lock.Fence()), "--reason", "test", "--yes", "--server", p.url).wants(0)

@@ -220,12 +220,12 @@ func (r *resource) await(what string, ok func() bool) {
 		select {
 		case <-more:
 		case <-over:
-			r.t.Fatalf("waited in vain: %s; the resource was told %s", what, r.told())
+			r.t.Fatalf("gave up waiting: %s; the resource got %s", what, r.reports())
 		}
 	}
 }
 
-// sees waits until the command called name has told this.
+// sees waits until the command called name has reported this.
 func (r *resource) sees(name, what string) {
 	r.t.Helper()
 	r.await(name+" tells "+what, func() bool {
@@ -233,7 +233,7 @@ func (r *resource) sees(name, what string) {
 	})
 }
 
-// count returns how often the command called name has told this. The caller holds r.mu.
+// count returns how often the command called name has reported this. The caller holds r.mu.
 func (r *resource) count(name, what string) (n int) {
 	for _, note := range r.notes {
 		if note.Name == name && note.What == what {
@@ -276,7 +276,7 @@ func (r *resource) pid(name string) int { return r.last(name).Pid }
 
 func (r *resource) fence(name string) int64 { return r.last(name).Fence }
 
-// last returns what the command called name has told last.
+// last returns what the command called name has reported last.
 func (r *resource) last(name string) note {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -289,7 +289,7 @@ func (r *resource) last(name string) note {
 	return note{}
 }
 
-// saw returns what the command called name has told, without its work.
+// saw returns what the command called name has reported, without its work.
 func (r *resource) saw(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -302,7 +302,7 @@ func (r *resource) saw(name string) string {
 	return strings.Join(all, " ")
 }
 
-func (r *resource) told() string {
+func (r *resource) reports() string {
 	if r == nil { // the test has none
 		return "nothing"
 	}

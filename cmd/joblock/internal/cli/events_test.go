@@ -67,7 +67,7 @@ func TestEventsAndHistory(t *testing.T) {
 	p.do("history", "exports:acct-7").wants(0).lacks("there is more")
 	p.do("history", "exports:acct-7", "--limit", "0").wants(0) // the default
 	p.do("history", "exports:acct-7", "--limit", "1001").wants(exitUsage, "1001")
-	p.do("history", "nobody").wants(0, "nothing is on record; the journal begins at")
+	p.do("history", "unused").wants(0, "nothing is on record; the journal begins at")
 	_, err = p.locks.TryAcquire(t.Context(), "exports:acct-9")
 	testkit.WantNil(t, "TryAcquire", err)
 	p.do("history", "exprots:acct-9").wants(0, "nothing is known of the key exprots:acct-9 at", "like it: exports:acct-9")

@@ -298,7 +298,7 @@ func (c *company) killsAtEachStep(repeatable bool) {
 }
 
 // Redis is killed after each command of an enqueue that it has carried out, before anybody knows of it, and comes back with
-// its append-only file. The same call then has one task. Redis is killed once more while the jobs run: nobody else gets a
+// its append-only file. The same call then has one task. Redis is killed once more while the jobs run: no other caller gets a
 // lock before its job has ended.
 func TestRedisKilledAtEachStep(t *testing.T) {
 	t.Parallel()

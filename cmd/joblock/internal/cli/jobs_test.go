@@ -162,7 +162,7 @@ func TestJobsAreSteered(t *testing.T) {
 	if info, err := q.asynq.GetTaskInfo("webhooks", "acme-2"); err != nil || info.State != asynq.TaskStatePending {
 		t.Errorf("after skip the next task is %+v, %v", info, err)
 	}
-	q.do("jobs", "skip", "webhooks:nobody", "--yes").wants(exitNo, "no job has the key")
+	q.do("jobs", "skip", "webhooks:unknown", "--yes").wants(exitNo, "no job has the key")
 
 	q.do("jobs", "archive", "exports/41").wants(exitUsage, "out of its queue into asynq's archive", "export, scheduled", `gives "exports:acct-7" to the next`, "Its payload: (0 bytes)", "--yes")
 	q.do("jobs", "archive", "exports/41", "--yes", "--step", "archived-1").wants(exitBusy, "moved on")
@@ -181,7 +181,7 @@ func TestJobsAreSteered(t *testing.T) {
 	}
 }
 
-// A payload is shown to whoever asks for it, and to whoever is about to drop it; no secret is.
+// A payload is shown on request, and before its task is dropped; no secret is.
 func TestPayloadsAreShown(t *testing.T) {
 	t.Parallel()
 	q := newQueues(t, redistest.Start(t))
@@ -203,7 +203,7 @@ func TestPayloadsAreShown(t *testing.T) {
 	q.do("jobs", "get", "exports/7", "--payload", "-o", "json").wants(0, `"hidden": 2`).lacks("x1y2", string(text[:24])).fits("job.json")
 	q.do("jobs", "get", "exports/7", "-o", "json").wants(0).lacks(`"payload"`)
 	q.remote()
-	q.do("jobs", "get", "exports/7", "--payload").wants(exitUsage, "the payload of a task is not to be had from a lock server")
+	q.do("jobs", "get", "exports/7", "--payload").wants(exitUsage, "the payload of a task is not available from a lock server")
 	q.do("jobs", "drop", "exports/7").wants(exitUsage, "A lock server does not show its payload.").lacks("account\":")
 }
 

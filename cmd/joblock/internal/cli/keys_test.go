@@ -189,11 +189,11 @@ func TestWordsAboutASilentRedis(t *testing.T) {
 // An ACL user who may do nothing gets 77.
 func TestLookersWithoutRights(t *testing.T) {
 	redis := redistest.Start(t)
-	testkit.WantNil(t, "ACL SETUSER", redis.Client(t).Do(t.Context(), "ACL", "SETUSER", "nobody", "on", ">geheim", "+ping").Err())
+	testkit.WantNil(t, "ACL SETUSER", redis.Client(t).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">geheim", "+ping").Err())
 	file := filepath.Join(t.TempDir(), "password")
 	testkit.WantNil(t, "WriteFile", os.WriteFile(file, []byte("geheim\n"), 0o600))
 	for name, args := range lookers {
-		r := call(append([]string{name, "--redis", "redis://nobody@" + redis.Addr(), "--redis-password-file", file}, args...)...)
+		r := call(append([]string{name, "--redis", "redis://limited@" + redis.Addr(), "--redis-password-file", file}, args...)...)
 		if r.code != exitDenied || r.stderr == "" {
 			t.Errorf("joblock %s ended with %d and said %q", name, r.code, r.stderr)
 		}
@@ -336,7 +336,7 @@ func TestGet(t *testing.T) {
 	var l lockSeen
 	wantJSON(t, "get.json", o.ok("get", key1, "-o", "json"), &l)
 	if l.State != "free" {
-		t.Errorf("a key that nobody had: %+v", l)
+		t.Errorf("a key without a record: %+v", l)
 	}
 	o.fails(exitNo, "", "get", "--locked", key1)
 	o.park(key1, "exports/1")
@@ -384,7 +384,7 @@ func TestGet(t *testing.T) {
 func TestWaiters(t *testing.T) {
 	o := newOffice(t)
 	if r := o.call("waiters", key1); r.code != exitOK || r.stdout != "" || !strings.HasPrefix(r.stderr, "no waiters for "+key1+"\nnothing is known of the key "+key1+" at ") {
-		t.Errorf("nobody waits: %+v", r)
+		t.Errorf("no waiters: %+v", r)
 	}
 	o.acquire(key1)
 	o.wait(key1, 3, o.locks.Acquire)
@@ -551,7 +551,7 @@ func TestTopWithoutATerminal(t *testing.T) {
 	}
 }
 
-// Whoever can write to the Redis can write anything into a key, a holder, a job, a task. Nothing of that steers the
+// Another program that can write to the Redis can write anything into a key, a holder, a job, a task. Nothing of that steers the
 // terminal.
 func TestHostileTextsInRedis(t *testing.T) {
 	o := newOffice(t)
@@ -663,14 +663,14 @@ func TestPermitsOfTwoLimits(t *testing.T) {
 	}
 }
 
-// Whoever has mistyped a key, or has the name of a job, is told where to look.
+// A mistyped key, or the name of a job in place of a key, gets a hint where to look.
 func TestHints(t *testing.T) {
 	o := newOffice(t)
 	nothing := "nothing is known of the key %s at " + o.redis.Addr() + `, under the prefix "joblock:"` + "\n"
 	const none = "no lock at all is there: perhaps the address, the database or the prefix is another one\n"
 	for _, command := range []string{"get", "explain"} {
 		if r := o.call(command, "nosuch"); r.code != exitOK || r.stderr != fmt.Sprintf(nothing, "nosuch")+none {
-			t.Errorf("%s of a key that nobody knows: %+v", command, r)
+			t.Errorf("%s of an unknown key: %+v", command, r)
 		}
 		if r := o.call(command, "exports/41"); !strings.Contains(r.stderr, `"joblock jobs get -- exports/41" shows`) {
 			t.Errorf("%s of a job: %+v", command, r)

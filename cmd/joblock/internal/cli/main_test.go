@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(envAs) != "" {
 		os.Exit(Main(os.Args, os.Stdin, os.Stdout, os.Stderr))
 	}
-	// Whoever starts the tests by nohup has them ignore HUP, and all that they start. Signals with a handler, however, are
+	// Tests that are started by nohup ignore HUP, and so does all that they start. Signals with a handler, however, are
 	// not ignored by programs that are started.
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)

@@ -173,7 +173,7 @@ func (s *scene) finish(st *step, cmd *exec.Cmd) {
 	}
 }
 
-// runs waits until a command runs under the lock with this fence, and hears of a forced release at once.
+// runs waits until a command runs under the lock with this fence, and is notified of a forced release at once.
 func (s *scene) runs(fence int64) {
 	s.Helper()
 	mark := fmt.Appendf(nil, "JOBLOCK_FENCE=%d\x00", fence)
@@ -184,7 +184,7 @@ func (s *scene) runs(fence int64) {
 			return err == nil && bytes.Contains(text, mark)
 		})
 	})
-	s.until("joblock hears of forced releases", func() bool { return hears(s.T, s.redis.Addr(), s.prefix) })
+	s.until("joblock listens for forced releases", func() bool { return hears(s.T, s.redis.Addr(), s.prefix) })
 }
 
 // bash prepares a command line, in which "joblock" is this program.

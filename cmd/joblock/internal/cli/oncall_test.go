@@ -244,12 +244,12 @@ func (s *scene) awaitCommand(argv ...string) {
 	})
 }
 
-// awaitWatch waits until a holder hears of forced releases at once. Before that it finds them when it renews,
+// awaitWatch waits until a holder is notified of forced releases at once. Before that it finds them when it renews,
 // which it says in other words.
 func (s *scene) awaitWatch() {
 	s.Helper()
 	rdb := s.redis.Client(s.T)
-	s.until("somebody listens for forced releases", func() bool {
+	s.until("a process listens for forced releases", func() bool {
 		n, err := rdb.PubSubNumSub(context.Background(), s.prefix+"forced").Result()
 		if err != nil {
 			s.Fatal(err)

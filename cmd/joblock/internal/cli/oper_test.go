@@ -82,11 +82,11 @@ func TestSteerersWhileRedisIsAway(t *testing.T) {
 // An ACL user who may do nothing gets 77, except from doctor, which says what it was not allowed to look at.
 func TestSteerersWithoutRights(t *testing.T) {
 	redis := redistest.Start(t)
-	testkit.WantNil(t, "ACL SETUSER", redis.Client(t).Do(t.Context(), "ACL", "SETUSER", "nobody", "on", ">geheim", "+ping").Err())
+	testkit.WantNil(t, "ACL SETUSER", redis.Client(t).Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">geheim", "+ping").Err())
 	file := filepath.Join(t.TempDir(), "password")
 	testkit.WantNil(t, "WriteFile", os.WriteFile(file, []byte("geheim\n"), 0o600))
 	for name, args := range steerers {
-		line := append([]string{"--redis", "redis://nobody@" + redis.Addr(), "--redis-password-file", file}, append(strings.Fields(name), strings.Fields(args)...)...)
+		line := append([]string{"--redis", "redis://limited@" + redis.Addr(), "--redis-password-file", file}, append(strings.Fields(name), strings.Fields(args)...)...)
 		if strings.HasPrefix(name, "cron") && name != "cron scopes" {
 			line = append(line, "--scope", "shop")
 		}

@@ -33,7 +33,7 @@ func (p *place) remote(flags ...string) *serverProcess {
 	return server
 }
 
-// What has happened is listed, followed, and told of a key by a lock server, as it is with Redis.
+// A lock server lists and follows events, and shows the history of a key, as with Redis.
 func TestRemoteEvents(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, redistest.Start(t))
@@ -134,7 +134,7 @@ func TestRemoteCron(t *testing.T) {
 	p.do("audit").wants(0, "cron backfill", "cron trigger", "anyone")
 }
 
-// Nobody has the job: a trigger waits, and a second backfill is refused.
+// No node has the job: a trigger waits, and a second backfill is refused.
 func TestRemoteCronWithoutANode(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, redistest.Start(t))
@@ -213,7 +213,7 @@ func TestRemoteTasks(t *testing.T) {
 	q.do("jobs", "archive", "exports/41", "--yes").wants(exitBusy, "the task is archived")
 	q.do("jobs", "drop", "exports/41", "--yes").wants(0, "deleted the task exports/41")
 	q.do("jobs", "run", "exports/41").wants(exitNo, "no such task")
-	q.do("jobs", "skip", "webhooks:nobody", "--yes").wants(exitNo, "no job has the key")
+	q.do("jobs", "skip", "webhooks:unknown", "--yes").wants(exitNo, "no job has the key")
 }
 
 // No flag is passed over in silence: what a lock server does not do is refused.
@@ -224,13 +224,13 @@ func TestFlagsOfALockServer(t *testing.T) {
 		says string
 		args []string
 	}{
-		{"--prefix is about Redis", []string{"get", key, "--prefix", "x:"}},
-		{"--prefix is about Redis", []string{"run", "--prefix", "x:", key, "true"}},
-		{"--prefix is about Redis", []string{"acquire", key, "--ttl", "1m", "--prefix", "x:"}},
-		{"--asynq is about Redis", []string{"jobs", "ls", "--asynq", "redis://localhost"}},
-		{"--redis-password-file is about Redis", []string{"ls", "--redis-password-file", file}},
-		{"--sentinel-user is about Redis", []string{"ls", "--sentinel-user", "x"}},
-		{"--sentinel-password-file is about Redis", []string{"ls", "--sentinel-password-file", file}},
+		{"--prefix applies to Redis", []string{"get", key, "--prefix", "x:"}},
+		{"--prefix applies to Redis", []string{"run", "--prefix", "x:", key, "true"}},
+		{"--prefix applies to Redis", []string{"acquire", key, "--ttl", "1m", "--prefix", "x:"}},
+		{"--asynq applies to Redis", []string{"jobs", "ls", "--asynq", "redis://localhost"}},
+		{"--redis-password-file applies to Redis", []string{"ls", "--redis-password-file", file}},
+		{"--sentinel-user applies to Redis", []string{"ls", "--sentinel-user", "x"}},
+		{"--sentinel-password-file applies to Redis", []string{"ls", "--sentinel-password-file", file}},
 		{"--tls-ca needs a URL", []string{"ls", "--tls-ca", file}},
 		{"--tls-cert needs a URL", []string{"ls", "--tls-cert", file, "--tls-key", file}},
 		{"--share other than 0.25", []string{"ls", "--share", "0.5"}},

@@ -192,7 +192,7 @@ func (s *stage) until(what string, ok func() bool) {
 	s.Helper()
 	for over := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(over) {
-			s.Fatalf("waited in vain: %s", what)
+			s.Fatalf("gave up waiting: %s", what)
 		}
 	}
 }
@@ -243,7 +243,7 @@ func (p *process) exits(want int) {
 		case <-p.done:
 		case <-time.After(10 * time.Second):
 		}
-		p.Fatalf("%s does not end; it said %s; the resource was told %s", p.name, p.stderr, p.res.told())
+		p.Fatalf("%s does not end; it said %s; the resource got %s", p.name, p.stderr, p.res.reports())
 	}
 	code := p.cmd.ProcessState.ExitCode()
 	if st, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && st.Signaled() {
@@ -262,7 +262,7 @@ func (p *process) says(want string) {
 	}
 }
 
-// wantSaw checks what the command called name has told: signals, and "bye" if it has ended by itself.
+// wantSaw checks what the command called name has reported: signals, and "bye" if it has ended by itself.
 func (s *stage) wantSaw(name, want string) {
 	s.Helper()
 	if got := s.res.saw(name); got != want {
@@ -278,7 +278,7 @@ func (s *stage) free(b *process) {
 	b.exits(0)
 }
 
-// hears reports whether a process with this prefix hears of forced releases at once.
+// hears reports whether a process with this prefix is notified of forced releases at once.
 func hears(t *testing.T, addr, prefix string) bool {
 	t.Helper()
 	channel := prefix + "forced"

@@ -175,7 +175,7 @@ func TestRun(t *testing.T) {
 			if st := s.status(); st.State != joblock.StateFree || st.Ended != joblock.EndedReleased {
 				s.Errorf("the lock is %s, ended %q", st.State, st.Ended)
 			}
-			s.res.works("child", 200*time.Millisecond) // nobody has killed it
+			s.res.works("child", 200*time.Millisecond) // it was not killed
 			s.res.say("child", "exit 0")
 			s.res.ends("child")
 		},
@@ -552,7 +552,7 @@ func TestRun(t *testing.T) {
 			if err := os.WriteFile(file, []byte("wrong\n"), 0o600); err != nil {
 				s.Fatal(err)
 			}
-			s.start("a", "tells", "-r", "redis://nobody@"+s.redis.Addr(), "--redis-password-file", file).exits(77)
+			s.start("a", "tells", "-r", "redis://limited@"+s.redis.Addr(), "--redis-password-file", file).exits(77)
 			s.untouched()
 		},
 		"the user has no rights": func(s *stage) {
@@ -649,13 +649,13 @@ func waitingRow(n syscall.Signal) func(s *stage) {
 	}
 }
 
-// untouched checks that nobody has ever had the lock, and that no command has come.
+// untouched checks that the lock was never taken, and that no command has come.
 func (s *stage) untouched() {
 	s.Helper()
 	if st := s.status(); st.Fence != 0 {
 		s.Errorf("the lock is %+v, want it untouched", st)
 	}
-	if told := s.res.told(); told != "" {
+	if got := s.res.reports(); got != "" {
 		s.Errorf("a command has come: %s", told)
 	}
 }

@@ -102,12 +102,12 @@ func (w *workshop) clean() {
 }
 
 // A shell script and a Python program take a lock with joblock alone, and hand the lock over to a job of a Go worker. The
-// rows say what becomes of the lock, and what if something fails on the way.
+// rows say what happens to the lock, and what if something fails on the way.
 func TestScripts(t *testing.T) {
 	const account, key = "acct-7", "export:acct-7"
 	programs := build(t)
 	for name, row := range map[string]func(w *workshop, script ...string){
-		// From the acquire to the end of the job, nobody else gets the lock.
+		// From the acquire to the end of the job, no other caller gets the lock.
 		"the job runs under the lock": func(w *workshop, script ...string) {
 			p := w.run(append(script, account)...)
 			var held joblock.Status
@@ -135,7 +135,7 @@ func TestScripts(t *testing.T) {
 			worker.signal(syscall.SIGTERM)
 			worker.exits(0)
 		},
-		"the lock is somebody else's": func(w *workshop, script ...string) {
+		"the lock has another holder": func(w *workshop, script ...string) {
 			other, err := w.plain.TryAcquire(context.Background(), key, joblock.TTL(2*time.Second), joblock.NoRenew())
 			if err != nil {
 				w.Fatal(err)

@@ -19,7 +19,7 @@ import (
 )
 
 // A command that goes on for long trusts whom --tls-ca names by now: new connections follow the file, those that are open
-// stay, and a bad file changes nothing and is told.
+// stay, and a bad file changes nothing and is logged.
 func TestAuthoritiesOfRedisThatChange(t *testing.T) {
 	t.Parallel()
 	_, files := redistest.StartTLS(t)
@@ -35,7 +35,7 @@ func TestAuthoritiesOfRedisThatChange(t *testing.T) {
 	var read, bad atomic.Int64
 	s := &server{ca: ca, cert: files.ClientFile, key: files.ClientKeyFile, url: "rediss://" + files.Addr, timeout: 5 * time.Second, changed: func(flags string, err error) {
 		if flags != "--tls-ca" {
-			t.Errorf("told of %s", flags)
+			t.Errorf("changed: %s", flags)
 		}
 		if err != nil {
 			bad.Add(1)
@@ -69,7 +69,7 @@ func TestAuthoritiesOfRedisThatChange(t *testing.T) {
 	until("the server is trusted", func() bool { return open.Ping(context.Background()).Err() == nil })
 	testkit.WantNil(t, "a new connection", ping())
 	write([]byte("nothing"))
-	until("the bad file is told", func() bool {
+	until("the bad file is logged", func() bool {
 		testkit.WantNil(t, "with a bad file", ping())
 		return bad.Load() == 1
 	})
@@ -77,6 +77,6 @@ func TestAuthoritiesOfRedisThatChange(t *testing.T) {
 	until("the server is not trusted any more", func() bool { return ping() != nil })
 	testkit.WantNil(t, "the connection that is open", open.Ping(context.Background()).Err())
 	if read.Load() != 2 || bad.Load() != 1 {
-		t.Errorf("told of %d changes that count and %d that do not, want 2 and 1", read.Load(), bad.Load())
+		t.Errorf("reported %d changes that count and %d that do not, want 2 and 1", read.Load(), bad.Load())
 	}
 }

@@ -58,7 +58,7 @@ func (p *serverProcess) get(method, url, token, host string) (int, string) {
 	return res.StatusCode, string(text)
 }
 
-// Metrics are for callers that may read all keys, and at an address of their own for whoever reaches it: and there is
+// Metrics are for callers that may read all keys, and at an address of their own for all who can reach it: and there is
 // nothing else.
 func TestWhoGetsTheMetrics(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestWhoGetsTheMetrics(t *testing.T) {
 	}
 }
 
-// What happens to the locks of the clients gets into the journal, unless nobody wants it there.
+// What happens to the locks of the clients gets into the journal, unless that is switched off.
 func TestServeWritesTheJournal(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, redistest.Start(t))

@@ -260,7 +260,7 @@ func TestServe(t *testing.T) {
 			}
 			p.signal(syscall.SIGTERM)
 			p.exits(70)
-			p.says("did not end in order")
+			p.says("shutdown failed")
 		},
 		"--check": func(s *stage) {
 			p := s.serve()
@@ -326,7 +326,7 @@ func TestServe(t *testing.T) {
 				s.Errorf("%+v", st)
 			}
 			p.wants(404, "DELETE", "/v1.0-alpha2/lock/r", object{"lockID": "1.1.x"})
-			s.until("a lock that nobody unlocks has ended", func() bool { return held("shop:r").State == joblock.StateFree })
+			s.until("a lock without an unlock has ended", func() bool { return held("shop:r").State == joblock.StateFree })
 			p.wants(404, "DELETE", "/v1.0-alpha2/lock/r", object{"lockID": first["lockID"]})
 			p.streamsAt("/streams/dapr/lock/r", object{"ttl": "10s"})("lock-acquired")
 			if st := held("stream:r"); st.State != joblock.StateHeld {

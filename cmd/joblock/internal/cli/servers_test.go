@@ -30,7 +30,7 @@ func pipeWith(t *testing.T, text string) string {
 		_ = f.Close()
 	})
 	t.Cleanup(func() {
-		if r, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil { // if nobody has read
+		if r, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil { // if it was not read
 			writer.Wait()
 			_ = r.Close()
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 )
 
-// What has become of a task, with the exit code, and with a command that a shell takes for any ID.
+// What happened to a task, with the exit code, and with a command that a shell takes for any ID.
 func TestTextOfAnEndedTask(t *testing.T) {
 	t.Parallel()
 	for became, c := range map[ops.TaskOutcome]struct {

@@ -300,7 +300,7 @@ func TestTokens(t *testing.T) {
 			p := s.launchWith("", "acquire", key, "--ttl", "10m", "--token-file", file)
 			s.inLine(1)
 			_, said := s.wants(75, "", "acquire", key, "--ttl", "10m", "--token-file", file)
-			if !strings.Contains(said, "in use") {
+			if !strings.Contains(said, "is using the file") {
 				s.Errorf("joblock said %q", said)
 			}
 			s.wants(75, "", "release", "--token-file", file)
@@ -374,7 +374,7 @@ func TestTokens(t *testing.T) {
 			}
 			s.wants(1, token, "release")
 		},
-		"nobody reads the standard output": func(s *stage) {
+		"the standard output has no reader": func(s *stage) {
 			for _, format := range []string{"text", "json"} {
 				full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 				if err != nil {
@@ -415,9 +415,9 @@ func TestTokens(t *testing.T) {
 		},
 		"the user may do nothing": func(s *stage) {
 			token, _ := s.wants(0, "", "acquire", key, "--ttl", "1m")
-			s.redis.SetUser(s.T, "nobody", "+hello", "+ping")
+			s.redis.SetUser(s.T, "limited", "+hello", "+ping")
 			for _, args := range append(tokenCommands, []string{"ping"}) {
-				cmd := s.joblockAt("redis://nobody:"+redistest.Password+"@"+s.redis.Addr(), append(args, "--prefix", s.prefix())...)
+				cmd := s.joblockAt("redis://limited:"+redistest.Password+"@"+s.redis.Addr(), append(args, "--prefix", s.prefix())...)
 				cmd.Stdin = strings.NewReader(token)
 				s.launch(args[0], cmd).exits(77)
 			}

@@ -52,7 +52,7 @@ func (w *watcher) sees(text string) {
 		}
 		w.mu.Unlock()
 		if time.Now().After(over) {
-			w.Fatalf("waited in vain for %q; at the end the screen got %q", text, all[max(0, len(all)-3000):])
+			w.Fatalf("gave up waiting for %q; at the end the screen got %q", text, all[max(0, len(all)-3000):])
 		}
 	}
 }
@@ -96,7 +96,7 @@ func modeOf(t *testing.T, tty *os.File) unix.Termios {
 	return *mode
 }
 
-// Top shows locks as they come and go, explains one, heeds the keys and the size of the terminal, and leaves the
+// Top shows locks as they come and go, explains one, follows the keys and the size of the terminal, and leaves the
 // terminal as it was.
 func TestTopOnATerminal(t *testing.T) {
 	o := newOffice(t)
@@ -193,7 +193,7 @@ func TestTopOutlivesARedisThatIsAway(t *testing.T) {
 	p.exits(0)
 }
 
-// Whoever waits for a limit waits for each of its permits, and is counted once, in a row for the limit. The gate of the
+// A waiter for a limit waits for each of its permits, and is counted once, in a row for the limit. The gate of the
 // limit is no lock of anybody.
 func TestWaitersOfALimitCountOnce(t *testing.T) {
 	t.Parallel()

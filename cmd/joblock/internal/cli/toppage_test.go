@@ -58,7 +58,7 @@ func wantText(t *testing.T, text string, wants ...string) {
 	}
 }
 
-// Whatever the size of the screen and the texts, a page fits and obeys nobody.
+// Whatever the size of the screen and the texts, a page fits, and text in it controls nothing.
 func TestTopPageFitsTheScreen(t *testing.T) {
 	locks := manyLocks(50)
 	for i, text := range hostile {

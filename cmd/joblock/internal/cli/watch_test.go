@@ -183,7 +183,7 @@ func TestWatchOutlivesAStoreThatIsAway(t *testing.T) {
 	}
 }
 
-// Without an answer to the first look nobody knows whether there is a Redis at all.
+// Without an answer to the first look it is unknown whether there is a Redis at all.
 func TestWatchEndsIfTheFirstLookHasNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faultstore.New(memstore.New(&memstore.Config{Silent: true}))

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Everything that the comment of the package lists is there soon, and the demo ends when it is told to.
+// Everything that the comment of the package lists is there soon, and the demo ends with its context.
 func TestEverythingMoves(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -68,7 +68,7 @@ func TestEverythingMoves(t *testing.T) {
 			l, err := desk.Lock(t.Context(), "report:monthly")
 			return err == nil && l.Pulse() == ops.PulseSilent && strings.HasSuffix(l.Holder, " report.sh")
 		},
-		"and nobody has told of its end but the one after it": func() bool {
+		"and only the holder after it has reported its end": func() bool {
 			told := false
 			for e, err := range desk.Events(t.Context(), ops.EventsQuery{Key: "report:monthly"}) {
 				if err != nil || e.Kind == event.Lost.String() || e.Kind == event.Released.String() {
@@ -122,7 +122,7 @@ func TestEverythingMoves(t *testing.T) {
 	} {
 		for over := time.Now().Add(90 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(over) {
-				t.Fatalf("waited in vain: %s", what)
+				t.Fatalf("gave up waiting: %s", what)
 			}
 		}
 	}
