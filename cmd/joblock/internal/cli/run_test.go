@@ -656,7 +656,7 @@ func (s *stage) untouched() {
 		s.Errorf("the lock is %+v, want it untouched", st)
 	}
 	if got := s.res.reports(); got != "" {
-		s.Errorf("a command has come: %s", told)
+		s.Errorf("a command has come: %s", got)
 	}
 }
 
