@@ -505,7 +505,7 @@ func TestJobsThatStandStill(t *testing.T) {
 			}
 			return codes, all
 		}
-		time.Sleep(40 * time.Second)
+		time.Sleep(46 * time.Second) // between two ticks, now and below
 		codes, deaf := look("deaf")
 		if !strings.HasPrefix(codes, "overrun: the run of ") || !strings.Contains(codes, "on node-1 goes on") || !strings.Contains(codes, "running for longer than 2s") || deaf.Counts.Overlapped < 10 {
 			t.Errorf("troubles %s, %+v", codes, deaf.Counts)
