@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -264,9 +265,9 @@ func TestRateLimitAfterTheDeathOfAProcess(t *testing.T) {
 func TestRetryAfterPushesTheKeyBackWithoutCharge(t *testing.T) {
 	virtual(t, func(r *rig) {
 		k := &rated{rig: r}
-		refusals := 0
+		var calls atomic.Int64
 		k.result = func(string) error {
-			if refusals++; refusals <= 2 {
+			if calls.Add(1) <= 2 {
 				return fmt.Errorf("call: %w", rate.RetryAfter("provider", 30*time.Second))
 			}
 			return nil
