@@ -207,7 +207,7 @@ func (n *checkedServer) replication(minReplicas string, known bool) {
 			"look at the log of the replica, and at the network between")
 	}
 	if n.s.replicas == 0 {
-		n.find(Note, "replication", many+", which get writes only after these were acknowledged",
+		n.find(Note, "replication", many+"; a write is acknowledged before it is replicated",
 			"a fail-over can lose the latest locks; the fences of the new holders are larger",
 			"set Config.Replicas, or have the resources that locks protect refuse smaller fences")
 	}

@@ -57,7 +57,7 @@ func TestWhetherLocksAreSafe(t *testing.T) {
 		"volatile":  {func(s *stage) { s.config("save", "") }, "yes, but a restart of Redis, which is routine, frees held locks, because of persistence ADDR: volatile: nothing is kept on disk", "warnword", "A restart or a crash of the server forgets which locks are held"},
 		"a replica": {func(s *stage) { s.durable(); s.replica() }, "yes, but a fail-over, which is uncommon, can free the newest locks, because of min-replicas-to-write ADDR: 0.", "warnword", "A master that is cut off from its replicas goes on granting locks"},
 		"a guarded replica": {func(s *stage) { s.durable(); s.replica(); s.config("min-replicas-to-write", "1") },
-			"yes, but a fail-over, which is uncommon, can free the newest locks, because of replication ADDR: 1 replica, told of writes after these were acknowledged.", "", "A fail-over can lose locks of the last moments"},
+			"yes, but a fail-over, which is uncommon, can free the newest locks, because of replication ADDR: 1 replica; a write is acknowledged before it is replicated.", "", "A fail-over can lose the latest locks"},
 		"away": {func(s *stage) { s.proxy.Refuse() }, "unknown, because of servers: could not be read: dial tcp PROXY: connect: connection refused.", "warnword", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
