@@ -10,6 +10,7 @@ import (
 )
 
 func TestSharedGivesEachTestAnEmptyDatabase(t *testing.T) {
+	t.Setenv(SharedEnv, "") // the tests of other packages take and give back databases, too
 	ctx := t.Context()
 	one, two := Shared(t), Shared(t)
 	if err := one.Client(t).Set(ctx, "k", "v", 0).Err(); err != nil {

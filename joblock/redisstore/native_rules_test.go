@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/redistest"
@@ -45,14 +47,46 @@ func (h *split) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
+// wholeMillis is a hook that sets the clock of a miniredis to the next whole millisecond before each command of a client.
+// miniredis keeps how long a key has left, and computes PEXPIRETIME from that and from a clock that it reads once more:
+// two answers about the same key could differ by a millisecond.
+type wholeMillis struct {
+	m  *miniredis.Miniredis
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *wholeMillis) set() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := c.at.Add(time.Millisecond)
+	if now := time.Now().Truncate(time.Millisecond); now.After(next) {
+		next = now
+	}
+	c.at = next
+	c.m.SetTime(next)
+}
+
+func (*wholeMillis) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *wholeMillis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { c.set(); return next(ctx, cmds) }
+}
+
+func (c *wholeMillis) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { c.set(); return next(ctx, cmd) }
+}
+
 // newNativeKit returns a kit whose calls go without Lua if they can, the hook of its client, and another process, whose
 // calls go by script.
 func newNativeKit(t *testing.T) (k *kit, h *split, other *kit) {
 	redistest.Ran(t, redistest.MiniBackend())
 	m := redistest.MiniServer(t)
 	redistest.SetIFEQ(t, m)
+	clock := &wholeMillis{m: m}
 	client := func() *redis.Client {
 		rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+		rdb.AddHook(clock)
 		t.Cleanup(func() { rdb.Close() })
 		return rdb
 	}
