@@ -25,8 +25,10 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/testkit"
+	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/journal"
@@ -1149,6 +1151,14 @@ func TestNothingOfOthersIsShown(t *testing.T) {
 			j.ObserveCron("shop")(scheduler.Event{Kind: scheduler.Failed, Tick: scheduler.Tick{Name: "wages", At: time.Now()}, Err: errors.New("no money")})
 		}
 		testkit.WantNil(t, "Close", j.Close(s.Context()))
+		for _, key := range []string{"export:paused", "secret:paused"} {
+			_, err := s.s.desk.As("root", "").Act(s.Context(), ops.PauseKey{Key: key, Reason: key[:7] + "why"})
+			testkit.WantNil(t, "PauseKey", err)
+		}
+		relays, err := (*core.Locker)(s.locks).TryAcquire(s.Context(), keyspace.Outboxes, core.Options{OwnKey: true, Memo: true})
+		testkit.WantNil(t, "TryAcquire", err)
+		testkit.WantNil(t, "WriteMemo", relays.WriteMemo(s.Context(), workerstats.Relays{"orders": {At: time.Now(), Began: time.Now(), LastError: "secret:refused", FailedAt: time.Now()}}.Encode()))
+		testkit.WantNil(t, "End", relays.End(s.Context(), core.Release{}))
 		all := Principal{ID: "all", Scopes: ScopeRead, AllKeys: true, AllQueues: true}
 		keys := Principal{ID: "keys", Scopes: ScopeRead, Prefixes: []string{"export:", "shop"}, AllQueues: true}
 		queues := Principal{ID: "queues", Scopes: ScopeRead, AllKeys: true, Queues: []string{"mine"}}
@@ -1164,6 +1174,9 @@ func TestNothingOfOthersIsShown(t *testing.T) {
 			{keys, jobPath, task, nil},
 			{all, "/v1/doctor", []string{heldKey, "secret:payroll"}, nil}, {all, "doctor", []string{heldKey, "secret:payroll"}, nil}, {all, "", nil, nil},
 			{keys, "/v1/doctor", []string{heldKey}, foreign}, {keys, "doctor", []string{heldKey}, foreign}, {keys, "", nil, foreign[:3]},
+			{all, "limits", []string{"export%3apaused", "secret%3apaused", "secret:why"}, nil}, {all, "nodes", []string{"orders", "secret:refused"}, nil},
+			{keys, "limits", []string{"export%3apaused"}, []string{"secret"}}, {keys, "nodes", []string{"orders"}, []string{"secret:"}},
+			{keys, "/v1/controls", []string{"export:paused"}, []string{"secret:"}}, {keys, "/v1/outboxes", []string{"orders"}, []string{"secret:"}},
 		} {
 			who = c.who
 			var text string

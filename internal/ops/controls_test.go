@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,47 @@ func TestPauseOfAKey(t *testing.T) {
 		testkit.WantNil(t, "ResumeKey", err)
 		_, err = s.Act(t.Context(), ResumeKey{Key: "tenant:42", Reason: "again"})
 		testkit.WantErr(t, err, joblock.ErrNotFound)
+	})
+}
+
+// The pauses of one tenant leave room in the registry for those of others.
+func TestPausesOfATenantHaveAShare(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		tenant := SeenBy(t.Context(), Viewer{Key: func(key string) bool { return strings.HasPrefix(key, "tenant:") }})
+		long := func(i int) string { return fmt.Sprintf("tenant:%d:%s", i, strings.Repeat("k", 400)) }
+		paused := 0
+		for ; paused < 200; paused++ {
+			if _, err := s.Act(tenant, PauseKey{Key: long(paused), Reason: strings.Repeat("r", 256)}); err != nil {
+				testkit.WantErr(t, err, joblock.ErrInvalid)
+				break
+			}
+		}
+		if paused < 10 || paused > 30 {
+			t.Errorf("a tenant has paused %d keys", paused)
+		}
+		if e := s.audit.entries[len(s.audit.entries)-1]; !e.refused() {
+			t.Errorf("the refusal is recorded as %+v", e)
+		}
+		_, err := s.Act(tenant, PauseKey{Key: long(0), For: Millis(time.Hour), Reason: "x"}) // in place of its pause
+		testkit.WantNil(t, "PauseKey", err)
+		_, err = s.Act(t.Context(), PauseKey{Key: "other", Reason: "x"})
+		testkit.WantNil(t, "PauseKey", err)
+		_, err = s.Act(t.Context(), PauseKey{Key: long(1000), Reason: strings.Repeat("r", 256)}) // by an operator of all keys
+		testkit.WantNil(t, "PauseKey", err)
+	})
+}
+
+// What is refused before it begins is recorded apart, so that refusals displace no actions.
+func TestRefusedControlsAreRecordedApart(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		for _, a := range []Action{ResumeKey{Key: "tenant", Reason: "x"}, ClearLimit{Limit: "n", Reason: "x"}} {
+			before := len(s.audit.entries)
+			_, err := s.Act(t.Context(), a)
+			testkit.WantErr(t, err, joblock.ErrNotFound)
+			if e := s.audit.entries[len(s.audit.entries)-1]; len(s.audit.entries) != before+1 || !e.refused() {
+				t.Errorf("%s: %d entries, the last is %+v", a.Verb(), len(s.audit.entries)-before, e)
+			}
+		}
 	})
 }
 

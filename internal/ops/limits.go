@@ -65,17 +65,23 @@ func (req ClearLimit) perform(ctx context.Context, d *Desk) (ActionResult, error
 	if err := errors.Join(d.who.check(ActClearLimit, "", req.Reason), core.CheckText(ActClearLimit, "", "the name of the limit", req.Limit, 1, controls.MaxName)); err != nil {
 		return ActionResult{}, err
 	}
-	if _, err := d.in.Controls().Fresh(ctx); err != nil {
+	set, err := d.in.Controls().Fresh(ctx)
+	if err != nil {
 		return ActionResult{}, err
 	}
-	none := &joblock.Error{Code: joblock.CodeOf(joblock.ErrNotFound), Op: ActClearLimit, Detail: "no value is set for this limit"}
-	return d.record(ctx, req.Reason, AuditEntry{Action: ActClearLimit, Key: req.Limit}, nil, func(ctx context.Context) error {
+	isSet := func(set *controls.Set) error {
+		if set.Named(req.Limit) == nil {
+			return refusal(ActClearLimit, "", joblock.ErrNotFound, "no value is set for this limit")
+		}
+		return nil
+	}
+	return d.record(ctx, req.Reason, AuditEntry{Action: ActClearLimit, Key: req.Limit}, isSet(set), func(ctx context.Context) error {
 		return d.in.ChangeControls(ctx, d.who.by, func(set *controls.Set, _ int64, _ time.Time) error {
-			if set.Named(req.Limit) == nil {
-				return none
+			err := isSet(set)
+			if err == nil {
+				set.Clear(req.Limit)
 			}
-			set.Clear(req.Limit)
-			return nil
+			return err
 		})
 	})
 }

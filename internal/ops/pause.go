@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +24,8 @@ const (
 // of sequences, jobs that carry locks, and tasks of WithoutOverlapping. A job that runs goes on. A job that is held back
 // occupies no worker, is charged no retry, keeps its locks and its place in line, and starts when the pause ends. Every
 // process learns of the pause within a second. Jobs that enqueue or acquire are not affected. A second pause of
-// the same key replaces the first. All pauses and limits together have 64 KiB at most.
+// the same key replaces the first. All pauses and limits together have 64 KiB at most, and those of the keys that a Viewer with
+// Key may see 16 KiB, so that the pauses of one tenant leave room for those of others.
 //
 // The asynq.Deadline of a job and worker.Config.MaxHold count through a pause. A job whose Deadline passes fails when it is
 // next delivered, after the pause at the latest.
@@ -51,21 +53,39 @@ func (req PauseKey) perform(ctx context.Context, d *Desk) (ActionResult, error) 
 	if err != nil {
 		return ActionResult{}, err
 	}
+	see := viewerOf(ctx).Key
+	add := func(set *controls.Set, fence int64, now time.Time) error {
+		p := controls.Pause{ID: fence, Key: req.Key, Note: req.Reason, By: d.who.by, Since: now.UTC()}
+		if length > 0 {
+			p.Until = now.Add(length).UTC()
+		}
+		set.Remove(req.Key)
+		set.Pauses = append(set.Pauses, p)
+		return checkShare(set, see)
+	}
 	e := AuditEntry{Action: ActPauseKey, Key: req.Key}
 	if length > 0 {
 		e.Until = Time{set.Now().Add(length)}
 	}
-	return d.record(ctx, req.Reason, e, nil, func(ctx context.Context) error {
-		return d.in.ChangeControls(ctx, d.who.by, func(set *controls.Set, fence int64, now time.Time) error {
-			p := controls.Pause{ID: fence, Key: req.Key, Note: req.Reason, By: d.who.by, Since: now.UTC()}
-			if length > 0 {
-				p.Until = now.Add(length).UTC()
-			}
-			set.Remove(req.Key)
-			set.Pauses = append(set.Pauses, p)
-			return nil
-		})
+	tried := &controls.Set{Pauses: slices.Clone(set.Pauses)}
+	return d.record(ctx, req.Reason, e, add(tried, driver.MaxFence, set.Now()), func(ctx context.Context) error {
+		return d.in.ChangeControls(ctx, d.who.by, add)
 	})
+}
+
+// maxShare is how much of the registry the pauses of the keys that a Viewer may see can have.
+const maxShare = driver.MaxMemoBytes / 4
+
+// checkShare refuses pauses that take more than a share of the registry. A nil see is that of an operator of all keys.
+func checkShare(set *controls.Set, see func(key string) bool) error {
+	if see == nil {
+		return nil
+	}
+	own := controls.Set{Pauses: slices.DeleteFunc(slices.Clone(set.Pauses), func(p controls.Pause) bool { return !see(p.Key) })}
+	if n := len(own.Encode()); n > maxShare {
+		return core.Invalid(ActPauseKey, "", "all pauses of the caller's keys together have %d bytes, at most %d are allowed: end some pauses", n, maxShare)
+	}
+	return nil
 }
 
 // ResumeKey ends the pause of Key. The jobs that were held back start at once, in the order in which they came, each as far as
@@ -84,18 +104,24 @@ func (req ResumeKey) perform(ctx context.Context, d *Desk) (ActionResult, error)
 	if err := errors.Join(d.who.check(ActResumeKey, req.Key, req.Reason), checkPaused(ActResumeKey, req.Key)); err != nil {
 		return ActionResult{}, err
 	}
-	if _, err := d.in.Controls().Fresh(ctx); err != nil {
+	set, err := d.in.Controls().Fresh(ctx)
+	if err != nil {
 		return ActionResult{}, err
 	}
-	none := &joblock.Error{Code: joblock.CodeOf(joblock.ErrNotFound), Op: ActResumeKey, Key: req.Key, Detail: "the key is not paused"}
-	return d.record(ctx, req.Reason, AuditEntry{Action: ActResumeKey, Key: req.Key}, nil, func(ctx context.Context) error {
+	find := func(set *controls.Set, now time.Time) (*controls.Pause, error) {
+		if p := set.Find(req.Key); p != nil && !p.Ended(now) {
+			return p, nil
+		}
+		return nil, refusal(ActResumeKey, req.Key, joblock.ErrNotFound, "the key is not paused")
+	}
+	_, refused := find(set, set.Now())
+	return d.record(ctx, req.Reason, AuditEntry{Action: ActResumeKey, Key: req.Key}, refused, func(ctx context.Context) error {
 		return d.in.ChangeControls(ctx, d.who.by, func(set *controls.Set, _ int64, now time.Time) error {
-			p := set.Find(req.Key)
-			if p == nil || p.Ended(now) {
-				return none
+			p, err := find(set, now)
+			if err == nil {
+				p.Resumed = now.UTC()
 			}
-			p.Resumed = now.UTC()
-			return nil
+			return err
 		})
 	})
 }

@@ -404,7 +404,7 @@ func (h *Handler) carryOut(r *http.Request, v *View, b *ActBody, form url.Values
 	defer cancel()
 	id, err := h.do(ctx, v, b, seen)
 	h.cfg.Logger.Info("server: action", "principal", v.Who.ID, "action", b.Verb, "key", b.Key, "job", b.Job, "scope", b.Scope, "name", b.Name, "fence", seen, "reason", b.Reason, "audit", id, "err", err)
-	_, sight := v.Who.see(ctx)
+	sight := v.Who.sight()
 	h.cache.forget("audit", "explain "+b.Key+sight, "one "+b.Key, "job "+b.Job+sight, "cron "+b.Scope, "cron "+b.Scope+"\x00"+b.Name)
 	if err == nil {
 		return b.Back + "&" + url.Values{"done": {id}}.Encode(), 0

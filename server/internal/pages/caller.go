@@ -43,12 +43,18 @@ func (c *Caller) mayJob(job string) bool {
 	return c.AllQueues || ok && slices.Contains(c.Queues, queue)
 }
 
-// see returns a child of ctx for reads of what the caller may see. Reads with the same sight return the same.
-func (c *Caller) see(ctx context.Context) (_ context.Context, sight string) {
+// sight names what the caller may see, for keys of the cache: reads by callers with the same sight return the same.
+func (c *Caller) sight() string {
 	if c.AllKeys && c.AllQueues {
-		return ctx, ""
+		return ""
 	}
-	return ops.SeenBy(ctx, c.viewer()), "\x00" + c.sees()
+	return "\x00" + c.sees()
+}
+
+// seen returns load for what the caller may see. The cache reads with a context of its own, so what the caller may see must
+// be in load.
+func seen[T any](c *Caller, load func(context.Context) (T, error)) func(context.Context) (T, error) {
+	return func(ctx context.Context) (T, error) { return load(ops.SeenBy(ctx, c.viewer())) }
 }
 
 func (c *Caller) viewer() (v ops.Viewer) {

@@ -25,11 +25,7 @@ type DoctorBody struct {
 func (f FindingRow) ID() string { return idOf("f", f.Subject+" "+f.Node+" "+f.Found) }
 
 func (h *Handler) findings(ctx context.Context, who *Caller, least, wait time.Duration) (read[ops.Report], error) {
-	_, sight := who.see(ctx)
-	return getAs(ctx, h.cache, "doctor"+sight, terms{least: least, newer: wait, any: wait}, func(ctx context.Context) (ops.Report, error) {
-		ctx, _ = who.see(ctx)
-		return h.cfg.Desk.Doctor(ctx)
-	})
+	return getAs(ctx, h.cache, "doctor"+who.sight(), terms{least: least, newer: wait, any: wait}, seen(who, h.cfg.Desk.Doctor))
 }
 
 func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {

@@ -140,12 +140,10 @@ type jobRead struct {
 }
 
 func (h *Handler) jobRead(ctx context.Context, v *View, job string) (jobRead, error) {
-	_, sight := v.Who.see(ctx)
-	r, err := get(ctx, h.cache, "job "+job+sight, tick, func(ctx context.Context) (jobRead, error) {
-		ctx, _ = v.Who.see(ctx)
+	r, err := get(ctx, h.cache, "job "+job+v.Who.sight(), tick, seen(v.Who, func(ctx context.Context) (jobRead, error) {
 		locks, task, err := h.cfg.Desk.Job(ctx, job)
 		return jobRead{locks, task}, err
-	})
+	}))
 	return take(v, "the job", r, err)
 }
 

@@ -50,8 +50,7 @@ func (h *Handler) limitsPage(ctx context.Context, v *View) (any, error) {
 	v.stale("the permits", w.at, w.err)
 	all := of(w, "limits", func() []LimitRow { return limitsOf(w.rows) })
 	b := &LimitsBody{Prefix: one(v.Query, "prefix"), Walk: infoOf(w, v.ahead())}
-	seen, sight := v.Who.see(ctx)
-	set, err := get(seen, h.cache, "controls"+sight, 2*time.Second, h.cfg.Desk.Controls)
+	set, err := get(ctx, h.cache, "controls"+v.Who.sight(), 2*time.Second, seen(v.Who, h.cfg.Desk.Controls))
 	if b.Controls, err = take(v, "what operators have set", set, err); err != nil {
 		return nil, err
 	}

@@ -172,15 +172,13 @@ func (h *Handler) meant(ctx context.Context, v *View, key string) string {
 // explained reads all about a key: when its record has changed, and every few seconds. A renewal is a change too, so that
 // everything the page shows about the lease is from the same time.
 func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Explanation, error) {
-	_, sight := v.Who.see(ctx)
-	name := "explain " + key + sight
+	name := "explain " + key + v.Who.sight()
 	read := func() (read[ops.Explanation], error) {
-		return get(ctx, h.cache, name, wholeEvery, func(ctx context.Context) (ops.Explanation, error) {
-			ctx, _ = v.Who.see(ctx)
+		return get(ctx, h.cache, name, wholeEvery, seen(v.Who, func(ctx context.Context) (ops.Explanation, error) {
 			e, err := h.cfg.Desk.Explain(ctx, key)
 			h.clock(e.Lock.Now)
 			return e, err
-		})
+		}))
 	}
 	r, err := read()
 	if err != nil {

@@ -41,8 +41,7 @@ func (h *Handler) nodesPage(ctx context.Context, v *View) (any, error) {
 		return nil, err
 	}
 	b := &NodesBody{Keeper: keeper}
-	seen, sight := v.Who.see(ctx)
-	boxes, err := get(seen, h.cache, "outboxes"+sight, 2*time.Second, h.cfg.Desk.Outboxes)
+	boxes, err := get(ctx, h.cache, "outboxes"+v.Who.sight(), 2*time.Second, seen(v.Who, h.cfg.Desk.Outboxes))
 	if b.Boxes, err = take(v, "the outboxes", boxes, err); err != nil {
 		b.Problem = append(b.Problem, "The outboxes could not be read: "+plain(err)+".")
 	}
