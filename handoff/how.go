@@ -129,7 +129,8 @@ const (
 	// attempt. Of many new jobs only the newest runs.
 	//
 	// With asynq.ProcessIn, ProcessAt or Group the running job goes on until the new one is due. A job that was enqueued
-	// with another policy, or that asynq has made of a group, is not ended: the new job waits for it.
+	// with another policy, or that asynq has made of a group, is not ended: the new job waits for it. A new job with another
+	// policy, or of a Debounce, also waits.
 	CancelInProgress = OnConflict(enqueue.CancelInProgress)
 )
 

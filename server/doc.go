@@ -240,8 +240,8 @@
 // [Config.Authorize] names the [Principal] of each request: [Accounts] reads tokens and names of certificates from a
 // file, [AuthorizeFunc] asks a function of your own, and [Anyone] admits every caller. A principal has scopes, and the
 // prefixes of the keys that it can use, or AllKeys. Without AllQueues it can enqueue into its queues only, binds locks to
-// no job in another queue, replaces no such job, and sees none in /v1/jobs. Empty lists grant nothing, except in the file
-// of accounts, where an absent list grants everything. [Server.Listen] listens beyond the loopback interface only with TLS
+// no job in another queue, neither replaces nor supersedes such a job, and sees none in /v1/jobs. Empty lists grant nothing,
+// except in the file of accounts, where an absent list grants everything. [Server.Listen] listens beyond the loopback interface only with TLS
 // and with an Authorize other than Anyone.
 //
 // With AllKeys a caller may act on every task of its queues. Without, it may act on a task that carries locks by a genuine

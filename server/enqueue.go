@@ -67,7 +67,7 @@ func (s *Server) enqueue(c *call, req *routes.EnqueueRequest) (out routes.Enqueu
 		return out, err
 	}
 	defer done()
-	got, err := (*enqueue.Client)(s.cfg.Jobs).Enqueue(ctx, enqueue.Request{How: how, Task: task, Opts: opts, MayTouch: c.who.mayTouch, Call: copies})
+	got, err := (*enqueue.Client)(s.cfg.Jobs).Enqueue(ctx, enqueue.Request{How: how, Task: task, Opts: opts, MayTouch: c.who.mayTouch, OwnQueue: !c.who.AllQueues, Call: copies})
 	if errors.Is(err, enqueue.ErrRepeated) || derived && isOwn(err, req.Queue, req.TaskID) {
 		return routes.Enqueued{Key: req.Key, Queue: req.Queue, TaskID: req.TaskID, Repeated: true}, nil
 	}

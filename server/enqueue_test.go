@@ -15,7 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/enqueue"
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -247,6 +249,29 @@ func TestDebounceOverHTTP(t *testing.T) {
 	testkit.WantNil(t, "howOf", err)
 	if want := (enqueue.Unique{Key: key, OnConflict: enqueue.KeepLast, Cooldown: time.Hour}); how != want {
 		t.Errorf("%+v, want %+v", how, want)
+	}
+}
+
+// The job of a caller with queues supersedes a job in its own queue alone; see worker.TestJobOfAnotherQueueIsNotSuperseded.
+func TestCallerWithQueuesSupersedesInItsOwn(t *testing.T) {
+	server := redistest.Start(t)
+	a := newShop(t, server.Addr(), func(cfg *Config) {
+		cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
+			p := Principal{ID: r.Header.Get("Caller"), Scopes: ScopeEnqueue, AllKeys: true, AllQueues: true}
+			if p.ID == "bulk" {
+				p.AllQueues, p.Queues = false, []string{"bulk"}
+			}
+			return p, nil
+		})
+	})
+	for caller, want := range map[string]bool{"bulk": true, "any": false} {
+		job := a.post("/v1/enqueue", object{"key": "export:" + caller, "type": "export", "queue": "bulk", "on_conflict": "cancel_in_progress"}, with("Caller", caller)).ok()
+		info, err := a.inspector.GetTaskInfo("bulk", job.text("task_id"))
+		testkit.WantNil(t, "GetTaskInfo", err)
+		env, ok, err := envelope.Open(t.Context(), (*core.Locker)(a.locks).Ring().Open, envelope.Task{Job: envelope.Job("bulk", info.ID), Type: info.Type, Headers: info.Headers})
+		if err != nil || !ok || !env.Cancel || env.OwnQueue != want {
+			t.Errorf("%s: %+v, %t, %v; want OwnQueue %t", caller, env, ok, err, want)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ type carrier struct {
 	sequence   *envelope.Sequence // nil if the task is not part of a sequence
 	chained    *chained           // the steps that follow
 	cancel     bool               // a newer job of the key ends this one: handoff.CancelInProgress
+	ownQueue   bool               // this one ends an older job of its own queue only
 	members    int                // of how many tasks of a group the task was made; 0 if it is no aggregate
 
 	newerJob string        // the job that has superseded this one, or ""
@@ -41,7 +42,7 @@ func (a *attempt) carry(env envelope.Envelope) (*carrier, error) {
 	c := &carrier{
 		attempt: a, tokens: slices.Clone(env.Tokens), asked: env.Tokens,
 		untilStart: env.UntilStart, fromStart: env.FromStart, cooldowns: env.Cooldowns,
-		sequence: env.Sequence, members: env.Members, cancel: env.Cancel,
+		sequence: env.Sequence, members: env.Members, cancel: env.Cancel, ownQueue: env.OwnQueue,
 		chained: chainOf(env),
 	}
 	// Attempts resume in the order of keys, so of two attempts with common keys one gets all locks, instead of each

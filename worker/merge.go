@@ -148,7 +148,7 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 			m.tokens[token.Key()] = token
 		}
 	}
-	env := envelope.Envelope{Retries: m.limit, Members: len(members), Cancel: carried.Cancel}
+	env := envelope.Envelope{Retries: m.limit, Members: len(members), Cancel: carried.Cancel, OwnQueue: carried.OwnQueue}
 	for _, key := range slices.Sorted(maps.Keys(m.tokens)) {
 		token := m.tokens[key]
 		sameKey := func(t joblock.Token) bool { return t.Key() == key }
@@ -227,7 +227,7 @@ func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelop
 		}
 		m.members[c.Job] = true
 		all.Tokens = append(all.Tokens, c.Tokens...)
-		all.Cancel = all.Cancel || c.Cancel
+		all.Cancel, all.OwnQueue = all.Cancel || c.Cancel, all.OwnQueue || c.OwnQueue
 		all.UntilStart = append(all.UntilStart, c.UntilStart...)
 		all.FromStart = append(all.FromStart, c.FromStart...)
 		all.Cooldowns = append(all.Cooldowns, c.Cooldowns...)

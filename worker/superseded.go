@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,22 +39,44 @@ func (c *carrier) supersedable() string {
 	return own[0].Key()
 }
 
-// newer returns the job that supersedes this one, or "". The newer job must exist: its enqueue may still fail.
+// newer returns the job that supersedes this one, or "": one that was enqueued to end it.
 func (c *carrier) newer(ctx context.Context, key string) string {
+	info := c.next(ctx, key)
+	if info == nil {
+		return ""
+	}
+	job := envelope.Job(info.Queue, info.ID)
+	env, ok, err := c.w.trusted(ctx, envelope.Task{Job: job, Type: info.Type, Headers: info.Headers})
+	if err != nil || !ok || !ends(env.Cancel, env.OwnQueue, job, c.job) {
+		return ""
+	}
+	return job
+}
+
+// ends reports whether the job newer, of whose envelope cancel and ownQueue are, ends the job older.
+func ends(cancel, ownQueue bool, newer, older string) bool {
+	to, _, _ := envelope.ParseJob(newer)
+	from, _, _ := envelope.ParseJob(older)
+	return cancel && (!ownQueue || to == from)
+}
+
+// next returns the task that waits for the key of this job and could run now, or nil. The task must exist: its enqueue may
+// still fail.
+func (c *carrier) next(ctx context.Context, key string) *asynq.TaskInfo {
 	sts, err := c.w.locks.Status(ctx, keyspace.Next(key))
 	if err != nil {
-		return ""
+		return nil
 	}
 	st := sts[0]
 	queue, id, ok := envelope.ParseJob(st.Job)
 	if !ok || !st.Locked() || st.Job == c.job {
-		return ""
+		return nil
 	}
 	info, err := c.w.inspector.GetTaskInfo(queue, id)
 	if err != nil || !verdict.Supersedes(info) {
-		return ""
+		return nil
 	}
-	return st.Job
+	return info
 }
 
 // untilSuperseded returns a child of ctx that ends with a *verdict.Superseded when a newer job supersedes this one. superseded
@@ -124,7 +145,11 @@ func (c *carrier) runNewer() {
 	c.w.life.Go(func() {
 		ctx := c.w.life.Context()
 		for patience := time.Now().Add(answerWait); ; {
-			queue, id, ok := envelope.ParseJob(cmp.Or(c.newer(ctx, c.supersedable()), c.newerJob))
+			newest := c.newerJob
+			if info := c.next(ctx, c.supersedable()); info != nil {
+				newest = envelope.Job(info.Queue, info.ID)
+			}
+			queue, id, ok := envelope.ParseJob(newest)
 			if !ok || c.w.runSnoozed(snoozedTask{queue: queue, id: id}) || !time.Now().Before(patience) || sleep.For(ctx, answerPoll) != nil {
 				return
 			}
@@ -142,7 +167,7 @@ func (c *carrier) recovered(by *verdict.Superseded, p any) error {
 // deletes one that waits for its next attempt. It reports whether the key was freed.
 func (r resumer) supersede(ctx context.Context, token joblock.Token, err error) (freed bool) {
 	e, ok := errors.AsType[*joblock.Error](err)
-	if !ok || !r.cancel || !verdict.IsBusy(err) {
+	if !ok || !verdict.IsBusy(err) || !ends(r.cancel, r.ownQueue, r.job, e.Job) {
 		return false
 	}
 	key := token.Key()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/enqueue"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
@@ -353,11 +354,13 @@ func TestSupersededBeforeItsRun(t *testing.T) {
 	})
 }
 
-// Only a job of the same key that was enqueued with the same policy is superseded.
+// Only a job of the same key is superseded, and only if both jobs were enqueued with the policy.
 func TestOnlyJobsOfTheKeyAreSuperseded(t *testing.T) {
-	for name, first := range map[string]handoff.How{
-		"another key":    handoff.Unique{Key: "k2", OnConflict: handoff.CancelInProgress},
-		"another policy": handoff.Unique{Key: "k", OnConflict: handoff.KeepLast},
+	for name, c := range map[string]struct{ first, then handoff.How }{
+		"another key":                       {handoff.Unique{Key: "k2", OnConflict: handoff.CancelInProgress}, newest},
+		"another policy":                    {handoff.Unique{Key: "k", OnConflict: handoff.KeepLast}, newest},
+		"another policy of the newer":       {newest, handoff.Unique{Key: "k", OnConflict: handoff.KeepLast}},
+		"a debounce after CancelInProgress": {newest, handoff.Debounce{Key: "k", Wait: time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kept(t, func(r *rig) {
@@ -373,15 +376,59 @@ func TestOnlyJobsOfTheKeyAreSuperseded(t *testing.T) {
 					}
 					return nil
 				}))
-				if _, err := l.jobs.Enqueue(context.Background(), first, asynq.NewTask(taskType, []byte("a"))); err != nil {
+				if _, err := l.jobs.Enqueue(context.Background(), c.first, asynq.NewTask(taskType, []byte("a"))); err != nil {
 					t.Fatal(err)
 				}
 				r.until("a runs", func() bool { return d.has("start a") })
-				l.enqueueNewest("b")
+				if _, err := l.jobs.Enqueue(context.Background(), c.then, asynq.NewTask(taskType, []byte("b"))); err != nil {
+					t.Fatal(err)
+				}
 				r.until("both have run", func() bool { return d.has("end a") && d.has("end b") })
-				if name == "another policy" {
+				if name != "another key" {
 					d.want(t, "start a", "end a", "start b", "end b")
 				}
+			})
+		})
+	}
+}
+
+// A caller that may not touch every queue ends a job of its key in its own queue alone: while the job runs, and while it waits
+// for a retry.
+func TestJobOfAnotherQueueIsNotSuperseded(t *testing.T) {
+	for name, fails := range map[string]bool{"runs": false, "waits for a retry": true} {
+		t.Run(name, func(t *testing.T) {
+			kept(t, func(r *rig) {
+				l := r.line()
+				var d diary
+				r.serve(service{}, d.handler(func(ctx context.Context, name string) error {
+					if name != "a" {
+						return nil
+					}
+					if fails {
+						return errors.New("not yet")
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				}))
+				l.enqueueNewest("a", asynq.MaxRetry(100), asynq.Timeout(time.Hour))
+				r.until("a runs", func() bool { return d.has("start a") })
+				enqueueOwn := func(name, of string) {
+					_, err := (*enqueue.Client)(l.jobs).Enqueue(context.Background(), enqueue.Request{
+						How: enqueue.Unique{Key: "k", OnConflict: enqueue.CancelInProgress}, OwnQueue: true,
+						Task: asynq.NewTask(taskType, []byte(name)), Opts: []asynq.Option{asynq.TaskID(name), asynq.Queue(of)},
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				enqueueOwn("b", "elsewhere")
+				time.Sleep(time.Minute)
+				if _, err := r.inspector.GetTaskInfo(queue, "a"); err != nil || !fails && d.has("end a") {
+					t.Fatalf("the job of another queue has ended: %v, %q", err, d.all())
+				}
+				enqueueOwn("c", queue)
+				r.untilTask("a", "gone")
+				r.until("c has run", func() bool { return d.has("end c") })
 			})
 		})
 	}

@@ -23,6 +23,10 @@ type Request struct {
 	// returns that error, and nothing has changed.
 	MayTouch func(queue string, keys []string) error
 
+	// OwnQueue is for callers who may not touch the jobs of every queue: a running job that the task supersedes is ended only
+	// if it is in the task's queue. MayTouch is not asked, because the job may begin after the enqueue.
+	OwnQueue bool
+
 	// Call, unless zero, makes the enqueue repeatable, also by another process and at the same time. Copies have the same
 	// Call, and the same asynq.TaskID. A key that a copy has taken without an enqueue in the end is left to the other
 	// copies, to a keeper and to the reservation: a copy that released the key could release it under the task of another
@@ -99,7 +103,7 @@ func (c *Client) plan(ctx context.Context, req Request) (*dispatch, error) {
 	if req.How == nil {
 		return nil, badTask("no lock and no key is given: what the task is to be enqueued under must be a Carry, a Unique or a Sequence")
 	}
-	d := &dispatch{taskSpec: spec, c: c, call: req.Call, mayTouch: req.MayTouch}
+	d := &dispatch{taskSpec: spec, c: c, call: req.Call, mayTouch: req.MayTouch, ownQueue: req.OwnQueue}
 	if d.mayTouch == nil {
 		d.mayTouch = func(string, []string) error { return nil }
 	}

@@ -20,6 +20,7 @@ type dispatch struct {
 	kind     kind
 	call     Call // zero unless copies of the enqueue may be under way, or come later
 	mayTouch func(queue string, keys []string) error
+	ownQueue bool // see Request
 
 	askErr  error // the result of kind.ask
 	tokens  []joblock.Token

@@ -149,6 +149,7 @@ func (u *unique) mark(_ context.Context, env *envelope.Envelope) ([]asynq.Option
 		env.UntilStart = []joblock.Token{token}
 	}
 	env.Cancel = u.OnConflict == CancelInProgress
+	env.OwnQueue = env.Cancel && u.ownQueue
 	if u.waits() {
 		run, err := forKey(token, u.Key)
 		if err != nil {

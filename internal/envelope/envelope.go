@@ -61,6 +61,9 @@ type Envelope struct {
 	// one.
 	Cancel bool
 
+	// OwnQueue says that Cancel ends no job of another queue, because the caller that has enqueued the job may touch none.
+	OwnQueue bool
+
 	// Sequence, unless nil, is the job's part in a sequence.
 	Sequence *Sequence
 

@@ -270,6 +270,7 @@ func TestTextOfAnEnvelope(t *testing.T) {
 		words(3, "-", "-", "-", texts[0]):                             {Tokens: all[:1], Retries: 3},
 		words(-1, "-", "0", "1,2", strings.Join(texts, ",")):          {Tokens: all, Retries: -1, UntilStart: all[:1], FromStart: all[1:]},
 		words(3, "-", "0", "!1", strings.Join(texts[:2], ",")):        {Tokens: all[:2], Retries: 3, UntilStart: all[:1], FromStart: all[1:2], Cancel: true},
+		words(3, "-", "0", "!=1", strings.Join(texts[:2], ",")):       {Tokens: all[:2], Retries: 3, UntilStart: all[:1], FromStart: all[1:2], Cancel: true, OwnQueue: true},
 		"1 3,7" + words(3, "-", "-", "-", texts[0])[len("1 3"):]:      {Tokens: all[:1], Retries: 3, Members: 7},
 		words(0, "1,1,7,0,0", "-", "-", strings.Join(texts[:2], ",")): {Tokens: all[:2], Sequence: &Sequence{Token: all[1], Halt: true, Limit: 7}},
 		cooling(0, "-", "0", "1", "1,300000,2,1", strings.Join(texts, ",")): {
@@ -451,6 +452,7 @@ func FuzzRead(f *testing.F) {
 		{Tokens: all, Retries: -1, Members: 2, Cooldowns: []Cooldown{{all[1], time.Second}}},
 		{Tokens: all[:1], Sequence: &Sequence{Token: all[0], Halt: true, Limit: 3, LimitName: "a, b", Waits: true, NotBefore: time.UnixMilli(1)}},
 		{Tokens: all, FromStart: all[1:], Cancel: true},
+		{Tokens: all, FromStart: all[1:], Cancel: true, OwnQueue: true},
 	} {
 		text, err := e.text(job, taskType)
 		if err != nil {

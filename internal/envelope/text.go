@@ -24,7 +24,7 @@ import (
 //	sequence      the field Sequence: "-", or five numbers: the index of the token; 1 for Halt; Limit; 1 for Waits;
 //	              NotBefore in Unix milliseconds; and LimitName, escaped, unless it is ""
 //	until start   the indices of the tokens in the field UntilStart; "-" if there is none
-//	from start    likewise of the field FromStart; with Cancel, after a "!"
+//	from start    likewise of the field FromStart; with Cancel, after a "!", and with OwnQueue too, after a "!="
 //	cooldowns     the field Cooldowns: for each the index of the token and the time in milliseconds; "-" if there is none
 //	tokens        the tokens
 //	length        of the job, in bytes; with a Chain also that of the type
@@ -75,6 +75,9 @@ func (e *Envelope) text(job, taskType string) (string, error) {
 		out = append(out, ' ')
 		if list == 1 && e.Cancel {
 			out = append(out, '!')
+			if e.OwnQueue {
+				out = append(out, '=')
+			}
 		}
 		if len(some) == 0 {
 			out = append(out, none...)
@@ -199,7 +202,9 @@ func read(text string) (e Opened, taskType string, err error) {
 	var err1, err2, err3, err4 error
 	e.Sequence, err1 = e.readSequence(words[wordSequence])
 	e.UntilStart, err2 = e.at(words[3])
-	words[4], e.Cancel = strings.CutPrefix(words[4], "!")
+	if words[4], e.Cancel = strings.CutPrefix(words[4], "!"); e.Cancel {
+		words[4], e.OwnQueue = strings.CutPrefix(words[4], "=")
+	}
 	e.FromStart, err3 = e.at(words[4])
 	e.Cooldowns, err4 = e.readCooldowns(words[5])
 	return e, taskType, cmp.Or(err1, err2, err3, err4)
