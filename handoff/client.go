@@ -153,7 +153,7 @@ func resultOf(done enqueue.Result) Result {
 //	                     Inspector.CancelProcessing, and call again
 //	joblock.ErrNotFound  the job is done, or was replaced, withdrawn or deleted, or is part of the task of its group
 //	joblock.ErrNotOwner  another job has the TaskID by now
-//	joblock.ErrInvalid   done has no task
+//	joblock.ErrInvalid   done has no task; or asynq has made its task of several tasks of a group, which may be what Job returns
 //	joblock.ErrClosed
 //
 // After joblock.ErrUnavailable call again: the task may be deleted, and its key not yet free. If no call follows, the
@@ -183,7 +183,7 @@ func (c *Client) Job(ctx context.Context, key string) (Result, error) {
 //	joblock.ErrBusy      the job runs, or is about to
 //	joblock.ErrNotFound  the job is done, archived, replaced, withdrawn or deleted
 //	joblock.ErrNotOwner  another job has the TaskID by now
-//	joblock.ErrInvalid   done has no task; the job is in a sequence, a group or the line of worker.InLine; the time is not before its Deadline, or
+//	joblock.ErrInvalid   done has no task; the job is in a sequence, a group or the line of worker.InLine, or asynq has made its task of a group; the time is not before its Deadline, or
 //	                     later than a lock can be reserved
 //	joblock.ErrUnavailable, with which the job may have either time: call again. Also with a version of asynq whose
 //	                     scripts this build does not know: nothing has changed

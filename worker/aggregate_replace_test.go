@@ -65,6 +65,18 @@ func TestAggregateIsNotReplaced(t *testing.T) {
 						if err := l.jobs.Withdraw(context.Background(), b); !errors.Is(err, joblock.ErrNotFound) {
 							t.Errorf("withdraw b: %v, want ErrNotFound", err)
 						}
+						whole, err := l.jobs.Job(context.Background(), "key-b")
+						if err != nil || whole.Task.ID != job.ID {
+							t.Fatalf("the job of key-b: %+v, %v; want the task of the group", whole.Task, err)
+						}
+						for call, err := range map[string]error{
+							"withdraw":   l.jobs.Withdraw(context.Background(), whole),
+							"reschedule": l.jobs.Reschedule(context.Background(), whole, time.Now().Add(time.Hour)),
+						} {
+							if !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), "3 tasks of a group") {
+								t.Errorf("%s the job of key-b: %v, want ErrInvalid that names the group", call, err)
+							}
+						}
 						r.wantTask(job.ID, "scheduled", 0)
 						r.wantRuns(&p, 0)
 						r.until("the task of the group has run", func() bool { return p.count() == 1 })

@@ -35,7 +35,7 @@ func (p *paced) wantCooling(left time.Duration) {
 			continue
 		}
 		e, held := errors.AsType[*joblock.Error](err)
-		if !held || !errors.Is(err, joblock.ErrHeld) || !strings.Contains(err.Error(), "cools down") || e.Remaining < left-time.Second || e.Remaining > left+time.Second {
+		if !held || !errors.Is(err, joblock.ErrHeld) || !strings.Contains(err.Error(), "cools down after job ") || strings.Contains(err.Error(), envelope.CoolingPrefix) || e.Remaining < left-time.Second || e.Remaining > left+time.Second {
 			p.t.Errorf("%s: %v; want an ErrHeld for %s because of a cooldown", policy, err, left)
 		}
 		if _, _, ok := handoff.JobOf(err); ok {

@@ -49,15 +49,9 @@ func (l *Locker) doubt(op, key string) {
 	if key == "" {
 		return // a key of the toolkit alone
 	}
-	found := "ends in a separator"
-	text := strings.TrimRightFunc(key, unicode.IsSpace)
-	switch {
-	case text == "":
-		found = "is blank"
-	case strings.IndexByte(separators, text[len(text)-1]) < 0:
+	found := missing(key)
+	if found == "" {
 		return
-	case len(text) < len(key):
-		found = "ends in a blank part"
 	}
 	l.mu.Lock()
 	logged := l.doubtful[key] || len(l.doubtful) == maxDoubtful
@@ -69,6 +63,29 @@ func (l *Locker) doubt(op, key string) {
 		l.cfg.Logger.Warn("joblock: the key "+found+": if a part is missing, all callers without that part share one lock; empty parts of a key that joblock.Key has made are refused",
 			"key", key, "op", op)
 	}
+}
+
+// missing says where a part of key seems to be missing, or returns "".
+func missing(key string) string {
+	text := strings.TrimSpace(key)
+	if text == "" {
+		return "is blank"
+	}
+	ends := strings.IndexByte(separators, text[len(text)-1]) >= 0
+	switch {
+	case ends && strings.HasSuffix(key, text):
+		return "ends in a separator"
+	case ends:
+		return "ends in a blank part"
+	case text[0] == ':':
+		return "begins with a separator"
+	}
+	for part := range strings.SplitSeq(text, ":") {
+		if strings.TrimSpace(part) == "" {
+			return "has an empty part"
+		}
+	}
+	return ""
 }
 
 // CheckTaken returns ErrInvalid for a key that applications cannot take. If own is set, the toolkit's keys pass.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -90,7 +89,7 @@ func (u *unique) conflict(ctx context.Context, held *joblock.Error) (Result, aga
 func (u *unique) coolsDown(ctx context.Context, held *joblock.Error, after string) (Result, again, error) {
 	queue, id, ok := envelope.ParseJob(after)
 	if u.OnConflict != Skip || !ok {
-		return Result{}, never, foreign(held, fmt.Sprintf("the key cools down for another %s, after job %s", held.Remaining.Round(time.Millisecond), after))
+		return Result{}, never, held
 	}
 	if err := u.mayTouch(queue, nil); err != nil {
 		return Result{}, never, err

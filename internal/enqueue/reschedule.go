@@ -103,6 +103,9 @@ func (c *Client) reschedule(ctx context.Context, w *waiting, s *taskSpec) error 
 	case !task.Deadline.IsZero() && !s.wholeSecond().Before(task.Deadline):
 		return w.failed(joblock.ErrInvalid, "the new time is not before the job's Deadline, "+task.Deadline.Format(time.RFC3339), nil)
 	}
+	if err := w.alone(env); err != nil {
+		return err
+	}
 	keep := make([]core.Reservation, len(env.Tokens))
 	for i, token := range env.Tokens {
 		keep[i] = core.Reservation{Key: token.Key(), Job: w.job, For: s.delay() + c.reserve}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -96,6 +97,15 @@ func (w *waiting) read(task *asynq.TaskInfo, later bool, err error) error {
 	return nil
 }
 
+// alone returns the error for a task that asynq has made of a group: a call about one key must not end or delay the work that
+// stands for the other keys.
+func (w *waiting) alone(env envelope.Envelope) error {
+	if env.Members > 1 {
+		return w.failed(joblock.ErrInvalid, fmt.Sprintf("asynq has aggregated %d tasks of a group into the job's task, which stands for their keys too", env.Members), nil)
+	}
+	return nil
+}
+
 // withdrawal is one call of Withdraw.
 type withdrawal struct {
 	waiting
@@ -115,6 +125,9 @@ func (w *withdrawal) try(ctx context.Context) error {
 	env, err := w.c.envelopeOf(ctx, task)
 	if err != nil {
 		return w.failed(joblock.ErrUnavailable, "what the job's task carries could not be read", err)
+	}
+	if err := w.alone(env); err != nil {
+		return err
 	}
 	lock, err := w.hold(ctx, env)
 	if err != nil {

@@ -252,7 +252,7 @@ func (c *checkup) place(p KeeperPlace) {
 		}
 		return
 	}
-	silent := p.Asked.IsZero() && now.Sub(p.Since.Time) > 2*p.Every.Duration() || !p.Asked.IsZero() && now.Sub(p.Asked.Time) > 2*p.Every.Duration()+2*workerstats.KeeperPeriod
+	silent := p.Asked.IsZero() && now.Sub(p.Since.Time) > 2*p.Every.Duration()+2*workerstats.KeeperPeriod || !p.Asked.IsZero() && now.Sub(p.Asked.Time) > 2*p.Every.Duration()+2*workerstats.KeeperPeriod
 	late := max(p.Late.Duration(), c.overdue)
 	behind := p.Behind && late >= p.every() // no guarantee covers less, and it passes
 	c.late = c.late || silent || behind || now.Sub(p.At.Time) > 4*workerstats.KeeperPeriod

@@ -85,11 +85,7 @@ func (d *Desk) Explain(ctx context.Context, key string) (Explanation, error) {
 	if d.cfg.ExplainActs {
 		acts, unread = d.actsOn(ctx, lock)
 	}
-	e := explain(lock, keeper, known, acts, unread)
-	if rate := d.rate(ctx, key); rate != "" {
-		e.Text = append(e.Text, rate)
-	}
-	return e, nil
+	return explain(lock, keeper, known, acts, unread), nil
 }
 
 // story is what an explanation is made from.
@@ -116,7 +112,7 @@ func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error)
 		frees.Within = Millis(max(0, frees.Latest.Sub(s.now)))
 	}
 	text := []string{s.who()}
-	for _, more := range []string{s.named(), s.paused(), s.doing(), s.operators(), s.permits(), s.lapses(), s.next(), s.Pace(), s.refusals(), s.telling(unread)} {
+	for _, more := range []string{s.named(), s.paused(), s.doing(), s.operators(), s.permits(), s.lapses(), s.next(), s.Pace(), s.refusals(), s.telling(unread), s.Rate} {
 		if more != "" {
 			text = append(text, more)
 		}
@@ -204,7 +200,7 @@ func (s *story) forWhom() string {
 
 // ended says how the last holding of a free key has ended.
 func (s *story) ended() string {
-	if s.Fence == 0 && !s.Unknown() { // such as a paused key above others
+	if s.Fence == 0 && !s.Unknown() { // such as a paused key above others, or one with a rate alone
 		return "The store has no record of this key: the key is free, and no earlier holder is remembered."
 	}
 	if s.Fence == 0 {
@@ -414,6 +410,9 @@ func (s *story) next() string {
 	if len(s.Line) == 0 {
 		if s.State == joblock.StateForeign {
 			return ""
+		}
+		if s.Newest != "" {
+			return fmt.Sprintf("The newest job of the key, %s, waits with the lock on %s: explain that key to see what the job waits for.", quote(s.Newest), quote(keyspace.Next(s.Key)))
 		}
 		return "There are no waiters."
 	}

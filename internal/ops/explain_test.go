@@ -10,7 +10,9 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
@@ -437,6 +439,18 @@ func TestExplainOfACooldown(t *testing.T) {
 		}
 		if e.Frees.By != ByReservation || !strings.Contains(e.Frees.Text, "ends by itself") || !e.Frees.Latest.Equal(e.Lock.ReservedUntil.Time) {
 			t.Errorf("what frees the key: %+v", e.Frees)
+		}
+		if name := JobName(e.Lock.Job); name != "none: cools down after default/1" {
+			t.Errorf("the name of its job is %q", name)
+		}
+		next, err := (*core.Locker)(s.locks).TryAcquire(t.Context(), keyspace.Next("k"), core.Options{OwnKey: true})
+		testkit.WantNil(t, "TryAcquire", err)
+		_, err = next.Park(t.Context(), core.Park{Job: "default/2", Reserve: time.Hour})
+		testkit.WantNil(t, "Park", err)
+		e, err = s.Explain(t.Context(), "k")
+		testkit.WantNil(t, "Explain", err)
+		if text := strings.Join(e.Text, "\n"); !strings.Contains(text, `"default/2"`) || strings.Contains(text, "no waiters") {
+			t.Errorf("the newest job waits, and the text is:\n%s", text)
 		}
 		if text := keptFor(envelope.Cooling("default/1")); text != ": the key cools down after the job default/1" {
 			t.Errorf("the event says %q", text)

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -53,11 +55,13 @@ type Lock struct {
 	// The fields below are set by Lock alone, which reads one key.
 
 	Line    []Waiter      `json:"line,omitempty"`    // the first waiters, at most LineShown; Waiters has all
+	Newest  string        `json:"newest,omitempty"`  // the job that waits for the key with handoff.KeepLast, CancelInProgress or Debounce
 	Permits *Permits      `json:"permits,omitempty"` // if the key is that of a limit, or of a sequence with several slots
 	Task    *Task         `json:"task,omitempty"`    // the task of Job, as asynq sees it
 	Holds   *HoldStats    `json:"holds,omitempty"`   // how long recent holders took, if a caller waits and there is a journal
 	Lately  *RecentEvents `json:"lately,omitempty"`  // recent refusals and lapsed leases, if there is a journal
 
+	Rate   string  `json:"rate,omitempty"`   // what is known of the rate of the key, in sentences, if it has one
 	Paused []Pause `json:"paused,omitempty"` // the pauses that hold back the jobs of the key, without Waiting
 
 	// Problems say, in sentences, what could not be read. The fields concerned are missing.
@@ -89,11 +93,15 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 			break
 		}
 	}
-	if lock.Job != "" && lock.Locked() && len(d.cfg.Databases) > 0 {
+	if _, cools := envelope.ParseCooling(lock.Job); lock.Job != "" && !cools && lock.Locked() && len(d.cfg.Databases) > 0 {
 		task := d.asynq().task(ctx, lock.Job)
 		lock.Task = &task
 	}
 	lock.Paused = d.covering(ctx, key)
+	lock.Rate = d.rate(ctx, key)
+	if lock.Job != "" && lock.Locked() {
+		lock.Newest = d.newest(ctx, key)
+	}
 	permits, err := d.permitsBeside(ctx, lock)
 	switch {
 	case err != nil:
@@ -105,6 +113,19 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 	}
 	lock.journal(ctx, d)
 	return lock, nil
+}
+
+// newest returns the job that has the lock with which the newest job of key waits, or "".
+func (d *Desk) newest(ctx context.Context, key string) string {
+	next := keyspace.Next(key)
+	if keyspace.CheckApplication(key) != "" || len(next) > driver.MaxKeyBytes {
+		return ""
+	}
+	lock, err := d.read(ctx, "status", next)
+	if err != nil || !lock.Locked() {
+		return ""
+	}
+	return lock.Job
 }
 
 func (d *Desk) read(ctx context.Context, op, key string) (Lock, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/rates"
 )
@@ -12,7 +13,7 @@ import (
 // rate describes the rate of a key, see package joblock/rate, or returns "" if none is in use or the store does not
 // answer. One command of the store.
 func (d *Desk) rate(ctx context.Context, key string) string {
-	r, err := rates.Look(ctx, d.in, "explain", "", key)
+	r, err := rates.Look(ctx, d.in, "status", "", key)
 	if err != nil || r.Period == 0 && r.Until.IsZero() {
 		return ""
 	}
@@ -32,6 +33,14 @@ func (d *Desk) rate(ctx context.Context, key string) string {
 		text += ". A newcomer could start at once."
 	}
 	return text
+}
+
+// JobName returns a name for people of the job that a lock is bound to: a lock that cools down is bound to none.
+func JobName(job string) string {
+	if after, cools := envelope.ParseCooling(job); cools {
+		return "none: cools down after " + after
+	}
+	return job
 }
 
 // rateWait says that the task waits for the rate of a key, and what ends that, or returns "".

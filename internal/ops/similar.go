@@ -10,9 +10,9 @@ import (
 )
 
 // Unknown reports whether nothing is known about the key of a lock that Desk.Lock or Explain has read: the store has no
-// record of it, and there are no waiters. The key may be mistyped; see SimilarTo.
+// record of it, no rate is in use, and there are no waiters. The key may be mistyped; see SimilarTo.
 func (l Lock) Unknown() bool {
-	return l.Fence == 0 && l.State == joblock.StateFree && l.Permits == nil && l.Waiters == 0 && len(l.Line) == 0 && len(l.Paused) == 0
+	return l.Fence == 0 && l.State == joblock.StateFree && l.Permits == nil && l.Waiters == 0 && l.Rate == "" && len(l.Line) == 0 && len(l.Paused) == 0
 }
 
 // Similar are the keys that resemble a text, for people who have mistyped a key.

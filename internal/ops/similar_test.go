@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
+	"github.com/joblock/toolkit/joblock/rate"
 )
 
 // locksOf returns locks with these keys, and then the error, if there is one.
@@ -113,7 +114,8 @@ func TestUnknownKeys(t *testing.T) {
 		testkit.WantNil(t, "Release", freed.Release(t.Context()))
 		_, err = limit.New(locks, 2).TryAcquire(t.Context(), "limited")
 		testkit.WantNil(t, "TryAcquire", err)
-		for key, want := range map[string]bool{"held": false, "freed": false, "limited": false, "hedl": true} {
+		testkit.WantNil(t, "Allow", rate.Allow(t.Context(), locks, rate.Limit{Key: "rated", N: 1, Per: time.Hour}))
+		for key, want := range map[string]bool{"rated": false, "held": false, "freed": false, "limited": false, "hedl": true} {
 			e, err := d.Explain(t.Context(), key)
 			testkit.WantNil(t, "Explain", err)
 			l, err := d.Lock(t.Context(), key)

@@ -61,6 +61,9 @@ var codeText = map[string]string{
 // CodeText returns what a code says, in a few words.
 func CodeText(code string) string { return codeText[code] }
 
+// coolingPrefix begins the name in place of a job under which a lock cools down; package envelope writes it.
+const coolingPrefix = "%cooldown:"
+
 // Error returns one line: the call, the key, what is wrong, and the cause.
 func (e *Error) Error() string {
 	subject := e.Op
@@ -74,14 +77,22 @@ func (e *Error) Error() string {
 	if e.Code == CodeLost && e.Holder != "" {
 		what += ": " + codeText[CodeHeld]
 	}
-	if e.Holder != "" {
+	after, cools := strings.CutPrefix(e.Job, coolingPrefix)
+	switch {
+	case cools:
+		what += ", because the key cools down after job " + after
+	case e.Holder != "":
 		what += " (" + e.Holder + ")"
 	}
-	if e.Job != "" {
+	if e.Job != "" && !cools {
 		what += " for job " + e.Job
 	}
 	if e.Remaining > 0 {
-		what += fmt.Sprintf(", %s left%s", e.Remaining.Round(time.Millisecond), leftOf(e.State))
+		left := leftOf(e.State)
+		if cools {
+			left = " of the cooldown"
+		}
+		what += fmt.Sprintf(", %s left%s", e.Remaining.Round(time.Millisecond), left)
 	}
 	if e.Ended != EndedNone && e.Reason != "" {
 		what += fmt.Sprintf(" (%s: %s)", e.Ended, e.Reason)

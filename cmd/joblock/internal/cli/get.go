@@ -111,7 +111,7 @@ func detailColumns(p *printer) []column[ops.Lock] {
 		{head: "LEASE ENDS", text: func(l ops.Lock) string { return ago(l, l.ExpiresAt.Time) }},
 		{head: "RESERVED UNTIL", text: func(l ops.Lock) string { return ago(l, l.ReservedUntil.Time) }},
 		{head: "REASON", text: func(l ops.Lock) string { return l.Reason }},
-		{head: "JOB", text: func(l ops.Lock) string { return l.Job }},
+		{head: "JOB", text: func(l ops.Lock) string { return ops.JobName(l.Job) }},
 		{head: "TASK", text: func(l ops.Lock) string {
 			if l.Task == nil {
 				return ""
@@ -137,6 +137,7 @@ func detailColumns(p *printer) []column[ops.Lock] {
 			}
 			return permitsText(*l.Permits)
 		}},
+		{head: "RATE", text: func(l ops.Lock) string { return l.Rate }},
 		{head: "PROBLEMS", text: func(l ops.Lock) string { return strings.Join(l.Problems, " ") }, role: func(ops.Lock) role { return bad }},
 	}
 }

@@ -181,7 +181,7 @@ func sortJobs(jobs []ops.Job, order string) {
 // jobRowColumns are the columns of a list of jobs with their locks.
 func jobRowColumns(p *printer) []column[ops.Job] {
 	return []column[ops.Job]{
-		{head: "JOB", text: func(j ops.Job) string { return j.Job }},
+		{head: "JOB", text: func(j ops.Job) string { return ops.JobName(j.Job) }},
 		{head: "TYPE", text: func(j ops.Job) string { return j.Task.Type }},
 		{head: "TASK", text: func(j ops.Job) string { return taskState(j.Task) }, role: func(j ops.Job) role { return taskRole(j.Task) }},
 		{head: "ATTEMPT", text: func(j ops.Job) string { return attemptText(j.Task) }},

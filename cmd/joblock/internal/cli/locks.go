@@ -105,7 +105,7 @@ func lockColumns(p *printer, ended bool) []column[ops.Lock] {
 		{head: "LEASE", text: leaseText},
 		{head: "RESERVED", text: reservedText},
 		{head: "WAITERS", text: func(l ops.Lock) string { return count(l.Waiters) }},
-		{head: "JOB", text: func(l ops.Lock) string { return l.Job }},
+		{head: "JOB", text: func(l ops.Lock) string { return ops.JobName(l.Job) }},
 		{head: "FENCE", wide: true, text: func(l ops.Lock) string { return count(l.Fence) }},
 		{head: "OWNER", wide: true, text: func(l ops.Lock) string { return l.Owner }},
 		{head: "RENEWED", wide: true, text: func(l ops.Lock) string { return renewedText(p, l) }, role: pulseRole},
