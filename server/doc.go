@@ -262,7 +262,7 @@
 //	failed attempts to authenticate          10 a second for one address, 100 at once; known callers do not count
 //	answers and forms of unknown callers     512 at a time, 64 of one address; the oldest is cut off, with its connection
 //	connections, see HTTPServer              10,000; 500 over which no caller was admitted, of which the oldest is closed
-//	requests at a time over one connection   100
+//	requests at a time over one connection   25
 //	HTTP/2 requests of unknown callers       1,024 over all connections; beyond, 8 over one, which is closed with the ninth
 //	a walk over jobs, waiters or the audit   2 s a page of jobs, 10 s otherwise; the answer says that there is more
 //	pages of web sites                       Config.Hosts, Origin and Sec-Fetch-Site: see below

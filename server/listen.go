@@ -133,8 +133,13 @@ func loopback(host string) bool {
 	return err == nil && ip.Zone() == "" && ip.Unmap().IsLoopback()
 }
 
-// maxStreams is how many requests a client may have under way over one HTTP/2 connection.
-const maxStreams = 100
+// maxStreams is how many requests a client may have under way over one HTTP/2 connection; clients open another connection for
+// more. A request of an unknown caller whose body never ends takes up to streamBytes before gate has seen it: maxStreams over each
+// of maxUnknownConns must fit into the memory of a small container.
+const (
+	maxStreams  = 25
+	streamBytes = 30_000
+)
 
 // HTTPServer returns an http.Server for h, which is the Server or a handler that the Server is mounted in. Its bounds
 // are those of the package comment. It speaks HTTP/1.1 and HTTP/2, also without TLS. A program that serves more than 500

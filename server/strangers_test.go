@@ -7,6 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +17,21 @@ import (
 
 	"github.com/joblock/toolkit/internal/testkit"
 )
+
+// What unknown callers can take fits into three quarters of the memory of the chart's container.
+func TestRequestsOfUnknownCallersFitTheChart(t *testing.T) {
+	text, err := os.ReadFile("../deploy/helm/joblock/values.yaml")
+	testkit.WantNil(t, "ReadFile", err)
+	limit := regexp.MustCompile(`limits: \{memory: (\d+)Mi\}`).FindSubmatch(text)
+	if limit == nil {
+		t.Fatal("the chart has no limit")
+	}
+	mebibytes, err := strconv.Atoi(string(limit[1]))
+	testkit.WantNil(t, "Atoi", err)
+	if need := maxUnknownConns * maxStreams * streamBytes; need > mebibytes<<20*3/4 {
+		t.Errorf("unknown callers can take %d MiB, the chart has %d", need>>20, mebibytes)
+	}
+}
 
 // Callers without a token keep no more than a few handlers busy, however slowly they send a form or read an answer. Callers
 // with a token are served meanwhile, and so is a form that comes at once.
@@ -276,7 +294,7 @@ func TestStreamsOfUnknownCallersOverManyConnections(t *testing.T) {
 		t.Cleanup(func() { _ = hs.Close(); <-served })
 		letIn := a.shut()
 		letIn.send("/let-in", "")
-		const conns = 30
+		const conns = 60
 		for range conns {
 			h := a.shut()
 			for range maxStreams {
