@@ -215,7 +215,7 @@ func TestCloseRightAfterStart(t *testing.T) {
 }
 
 // The error of a function of Go is logged when it happens, and Close returns it.
-func TestErrorsOfFunctionsAreTold(t *testing.T) {
+func TestErrorsOfFunctionsAreReported(t *testing.T) {
 	var log testkit.Log
 	p := open(t, &toolkit.Config{Logger: log.Text()})
 	full := errors.New("the disk is full")
@@ -379,7 +379,7 @@ func TestPing(t *testing.T) {
 		says string
 	}{
 		"all is well":       {t.Context(), good, toolkit.Config{}, nil, ""},
-		"nobody there":      {t.Context(), asynq.RedisClientOpt{Addr: addr, DialTimeout: time.Second}, toolkit.Config{}, joblock.ErrUnavailable, addr},
+		"no server there":   {t.Context(), asynq.RedisClientOpt{Addr: addr, DialTimeout: time.Second}, toolkit.Config{}, joblock.ErrUnavailable, addr},
 		"a wrong password":  {t.Context(), asynq.RedisClientOpt{Addr: locked.Addr(), Password: "wrong"}, toolkit.Config{}, joblock.ErrUnavailable, locked.Addr()},
 		"the store is away": {t.Context(), good, toolkit.Config{Store: away}, joblock.ErrUnavailable, "status"},
 		"ctx has ended":     {over, good, toolkit.Config{}, stopped, ""},
@@ -454,7 +454,7 @@ func TestShutdownSettlesLocks(t *testing.T) {
 	}
 }
 
-// A handler that does not heed its context is told of, by the log and by Close.
+// A handler that ignores its context is reported in the log and by Close.
 func TestShutdownWithAStubbornHandler(t *testing.T) {
 	var log testkit.Log
 	p := open(t, &toolkit.Config{Logger: log.Text()})

@@ -128,7 +128,7 @@ func TestSlowBodyHoldsTheLockForAWhile(t *testing.T) {
 
 // The handler's context ends before the lease does, so that it can stop before any other caller
 // else has the lock, and has it released as ever.
-func TestHandlerIsToldBeforeItsLeaseRunsOut(t *testing.T) {
+func TestHandlerIsCancelledBeforeItsLeaseExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := newMemLocker(t)
 		claim := handoff.Claim{Key: "k", Keys: []string{"l"}, MaxHold: 2 * time.Minute}

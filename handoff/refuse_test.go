@@ -164,7 +164,7 @@ func TestGuardRefuses(t *testing.T) {
 
 // Whatever is the matter, a client learns a code and when to come again. The key may
 // be a secret (an HMAC is to keep it from being guessed), and so may be who has it.
-func TestAnswersTellNoMoreThanACode(t *testing.T) {
+func TestAnswersRevealNoMoreThanACode(t *testing.T) {
 	keys, err := joblock.NewSecretKeyBuilder("export", "0123456789abcdef")
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func TestGoroutineOfAnEnqueueServesTheNext(t *testing.T) {
 }
 
 // A request whose task hangs in Redis returns with its context, and keeps no other request waiting.
-func TestEnqueueThatHangsHoldsNobodyUp(t *testing.T) {
+func TestEnqueueThatHangsDelaysNoOtherCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newMiniWeb(t)
 		w.warm(t)

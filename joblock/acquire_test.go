@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock/memo"
 )
 
-func TestTryAcquireHeldTellsWhoAndHowLong(t *testing.T) {
+func TestTryAcquireHeldSaysWhoAndHowLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		k.acquire("key", joblock.Holder("web-1"), joblock.TTL(20*time.Second))
@@ -35,8 +35,8 @@ func TestTryAcquireHeldTellsWhoAndHowLong(t *testing.T) {
 	})
 }
 
-// What the caller was told nothing about must neither count as "held by another"
-// nor stand in the way for a TTL.
+// A lock that the caller got no answer about must neither count as "held by another"
+// nor block the key for a TTL.
 func TestUnknownOutcomeIsUnavailableAndCleanedUp(t *testing.T) {
 	for name, mode := range map[string]faultstore.Mode{
 		"refused":          faultstore.Refuse,
@@ -141,8 +141,8 @@ func TestGrantFoundByARepeatedAttemptIsTrustedFromTheFirst(t *testing.T) {
 	})
 }
 
-// A call whose answer was lost asks again, and is told all that it would have been told.
-func TestGrantFoundByARepeatedAttemptTellsWhatWasBefore(t *testing.T) {
+// A call whose answer was lost asks again, and gets the same answer as it would have got.
+func TestGrantFoundByARepeatedAttemptSaysWhatWasBefore(t *testing.T) {
 	for want, end := range map[joblock.Ended]func(*kit, *joblock.Lock) error{
 		joblock.EndedReleased: func(k *kit, lock *joblock.Lock) error { return lock.Release(k.Context()) },
 		joblock.EndedForced: func(k *kit, _ *joblock.Lock) error {
@@ -249,7 +249,7 @@ func TestAcquireBounds(t *testing.T) {
 				}
 				var e *joblock.Error
 				if errors.As(err, &e) && e.Holder != "web-1" {
-					t.Errorf("holder %q is not told", e.Holder)
+					t.Errorf("holder %q is missing in the error", e.Holder)
 				}
 				wantNil(t, "Release", holder.Release(t.Context()))
 				time.Sleep(time.Minute)
@@ -430,7 +430,7 @@ func TestGrantAnsweredAfterCloseIsNotHandedOut(t *testing.T) {
 		time.AfterFunc(time.Second, func() { _ = k.locks.Close(context.Background()) })
 		lock, err := k.locks.TryAcquire(t.Context(), "key")
 		if lock != nil {
-			t.Error("got a lock that nobody renews")
+			t.Error("got a lock that is not renewed")
 		}
 		wantErr(t, err, joblock.ErrClosed)
 	})

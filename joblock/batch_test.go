@@ -66,8 +66,8 @@ func (p *patchy) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]d
 	return patch(p, reqs, func(r driver.ReleaseRequest) string { return r.Key }, replies, err)
 }
 
-// Of a batch only what has no answer is asked again: a refusal that was repeated could be
-// a grant by then, of which nobody knows.
+// Of a batch only what has no answer is asked again: a request that was refused might be
+// granted when repeated, and its caller would not know.
 func TestBatchOfResumesRepeatsOnlyWhatHasNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)

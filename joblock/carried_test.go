@@ -89,7 +89,7 @@ func TestSlotThatTheContextCarriesCountsAsTheKey(t *testing.T) {
 }
 
 // A lock that the context carries no longer, or that is another Locker's, is nothing to wait for.
-func TestLockThatIsOverMayBeTakenAgain(t *testing.T) {
+func TestLockThatHasEndedMayBeTakenAgain(t *testing.T) {
 	for name, end := range map[string]func(k *kit, lock *joblock.Lock){
 		"released": func(k *kit, lock *joblock.Lock) {
 			if err := lock.Release(k.Context()); err != nil {

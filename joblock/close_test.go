@@ -26,7 +26,7 @@ func TestCloseLosesHeldLocksAndLeavesThemToTheirLeases(t *testing.T) {
 		go func() { _ = k.locks.Close(context.Background()) }()
 		<-ctx.Done()
 		if d := time.Since(start); d > 0 {
-			t.Errorf("loss was told %s after Close", d)
+			t.Errorf("loss was signalled %s after Close", d)
 		}
 		wantErr(t, context.Cause(ctx), joblock.ErrLost)
 		wantErr(t, lock.Err(), joblock.ErrLost)

@@ -73,7 +73,7 @@ func TestDoReleasesOnPanic(t *testing.T) {
 	})
 }
 
-func TestDoTellsOfALoss(t *testing.T) {
+func TestDoReportsALoss(t *testing.T) {
 	mine := errors.New("mine")
 	for name, ret := range map[string]error{"returns nil": nil, "returns its own error": mine} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestDoTellsOfALoss(t *testing.T) {
 }
 
 // fn has returned before any renewal could tell that the lock was taken away.
-func TestDoTellsOfALossThatOnlyTheReleaseFinds(t *testing.T) {
+func TestDoReportsALossThatOnlyTheReleaseFinds(t *testing.T) {
 	for name, away := range map[string]func(k *kit) error{
 		"forced":   func(k *kit) error { return k.peer().ForceRelease(k.Context(), "key", joblock.Reason("stuck")) },
 		"released": func(k *kit) error { return releaseOf(k.Context(), k.peer(), "key", "me") },
@@ -116,7 +116,7 @@ func TestDoTellsOfALossThatOnlyTheReleaseFinds(t *testing.T) {
 }
 
 // Close in the middle: the lock is lost, whatever the failing Release says.
-func TestDoTellsOfALossByClose(t *testing.T) {
+func TestDoReportsALossByClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		err := k.locks.Do(t.Context(), "key", func(ctx context.Context) error {
@@ -128,7 +128,7 @@ func TestDoTellsOfALossByClose(t *testing.T) {
 	})
 }
 
-func TestDoTellsOfAFailedRelease(t *testing.T) {
+func TestDoReportsAFailedRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		mine := errors.New("mine")
@@ -164,7 +164,7 @@ func TestDoDoesNotRunWithoutTheLock(t *testing.T) {
 	})
 }
 
-// wrapping is a Store of somebody who wraps the errors that he classifies himself.
+// wrapping is a Store that wraps errors which it classifies itself.
 type wrapping struct{ driver.Store }
 
 func (s wrapping) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {

@@ -76,7 +76,7 @@ func TestRenewalThatRecoversInTimeLosesNothing(t *testing.T) {
 // are; in a batch it is the shortest lease that counts.
 func TestRenewalThatHangsLeavesTimeForAnother(t *testing.T) {
 	const short = 3 * time.Second
-	for name, long := range map[string]time.Duration{"alone": 0, "beside a longer lease": time.Minute} {
+	for name, long := range map[string]time.Duration{"alone": 0, "next to a longer lease": time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				k := newKit(t, &joblock.Config{CallTimeout: 10 * time.Second})
@@ -132,7 +132,7 @@ func TestRefusedRenewalsArePaced(t *testing.T) {
 // Loss is signalled an eighth of the margin before the trust deadline, which is when
 // the last answered request was sent, plus the TTL, minus the margin: a timer that
 // is late is then still in time. A call that never returns changes nothing.
-func TestLossIsToldBeforeTheTrustDeadline(t *testing.T) {
+func TestLossIsSignalledBeforeTheTrustDeadline(t *testing.T) {
 	for name, mode := range map[string]faultstore.Mode{
 		"refused": faultstore.Refuse, "hangs": faultstore.Hang, "late": faultstore.Late,
 	} {
@@ -152,7 +152,7 @@ func TestLossIsToldBeforeTheTrustDeadline(t *testing.T) {
 				defer stop()
 				<-ctx.Done()
 				if early := time.Until(trust); early != 250*time.Millisecond {
-					t.Errorf("loss was told %s before the trust deadline, want 250ms", early)
+					t.Errorf("loss was signalled %s before the trust deadline, want 250ms", early)
 				}
 				wantErr(t, context.Cause(ctx), joblock.ErrLost)
 				wantErr(t, lock.Err(), joblock.ErrLost)

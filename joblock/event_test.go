@@ -11,7 +11,7 @@ import (
 
 func TestObservers(t *testing.T) {
 	if event.Observers() != nil || event.Observers(nil, nil) != nil {
-		t.Error("an Observer of nobody is not nil")
+		t.Error("event.Observers without observers is not nil")
 	}
 	var told []string
 	to := func(name string) event.Observer { return func(e event.Event) { told = append(told, name+" "+e.Key) } }

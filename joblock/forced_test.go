@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// force takes key away, as somebody at another node does, and returns when all
+// force frees key, as an operator at another node does, and returns when all
 // that follows at once has happened.
 func (k *kit) force(key string) {
 	k.Helper()
@@ -22,7 +22,7 @@ func (k *kit) force(key string) {
 	synctest.Wait()
 }
 
-func TestWatchForcedTellsTheHolderAtOnce(t *testing.T) {
+func TestWatchForcedNotifiesTheHolderAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, &joblock.Config{WatchForced: true})
 		lock, other := k.acquire("k"), k.acquire("other")
@@ -79,7 +79,7 @@ func TestForcedPushOfAnEarlierTermIsNotForTheNext(t *testing.T) {
 	})
 }
 
-func TestWithoutWatchForcedTheNextRenewalTells(t *testing.T) {
+func TestWithoutWatchForcedTheNextRenewalNotifies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("k")
@@ -92,7 +92,7 @@ func TestWithoutWatchForcedTheNextRenewalTells(t *testing.T) {
 			t.Errorf("after a renewal: %v, want ErrLost", err)
 		}
 		if n := k.store.Calls(faultstore.Watch); n != 0 {
-			t.Errorf("%d subscriptions that nobody asked for", n)
+			t.Errorf("%d subscriptions, want none: no caller waits", n)
 		}
 	})
 }
@@ -131,8 +131,8 @@ func TestCloseEndsTheAttemptsToSubscribe(t *testing.T) {
 	}
 }
 
-// A push that somebody else has made, or that is about what has been put right since, makes
-// the holder look and nothing else; and of many it heeds few.
+// A forged push, or one about something that has been put right since, only makes the
+// holder look at its lock; of many pushes it acts on few.
 func TestForgedForcedPushesCostNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
@@ -175,7 +175,7 @@ func TestForgedForcedPushesCostNoLock(t *testing.T) {
 }
 
 // A look that a push gives rise to does not take an unanswered Park for a loss.
-func TestForcedPushBesideAParkWithoutAnAnswer(t *testing.T) {
+func TestForcedPushDuringAParkWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		forged := &forgedWatch{Store: k.store}
@@ -199,7 +199,7 @@ func TestForcedPushBesideAParkWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// forgedWatch is a Store whose forced pushes somebody else can make.
+// forgedWatch is a Store whose forced pushes a stranger can forge.
 type forgedWatch struct {
 	driver.Store
 	deliver func(driver.Push)

@@ -64,10 +64,10 @@ func (f *frozen) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]d
 	return during(ctx, f, func(ctx context.Context) ([]driver.Reply, error) { return f.Store.Release(ctx, reqs) })
 }
 
-// While the store stands still, acquires are given up and made anew. What was sent for
-// those that were given up is applied when it goes on, long after their time, and would
-// keep the key for a lease for nobody.
-func TestStoreThatStoodStillIsNotHeldForNobody(t *testing.T) {
+// While the store stands still, acquires are given up and made again. The commands of
+// those that were given up are applied when the store goes on, long after their time, and
+// would keep the key for a lease without a holder.
+func TestStoreThatStoodStillKeepsNoKeyWithoutAHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		store := &frozen{Store: k.mem}

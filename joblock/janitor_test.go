@@ -228,7 +228,7 @@ func TestCloseIsBoundedByTheStoresSilence(t *testing.T) {
 }
 
 // The last question about a lock that may still be on its way comes a CallTimeout after
-// the first. Until then nobody asks, so the store is not silent.
+// the first. Until then it is not asked, so the store does not count as silent.
 func TestCloseGivesTheLastQuestionItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)

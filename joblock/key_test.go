@@ -210,7 +210,7 @@ func TestKeysOfTheToolkitAreRefused(t *testing.T) {
 	})
 }
 
-// Two keys that look alike would be two locks, and nobody could see why.
+// Two keys that look alike would be two locks, and the reason could not be seen.
 func TestInvisibleCharactersAreRefused(t *testing.T) {
 	for _, c := range []string{"\u200b", "\u200d", "\ufeff", "\u202e", "\u00ad", "\u2028", "\u2029", "\U000e0041"} {
 		err := joblock.CheckKey("a" + c + "b")

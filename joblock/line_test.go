@@ -83,7 +83,7 @@ func TestJobsThatWaitGetTheKeyInOrder(t *testing.T) {
 	})
 }
 
-func TestWhoReleasesHearsWhichJobIsNext(t *testing.T) {
+func TestReleaseReturnsWhichJobIsNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		var next []string

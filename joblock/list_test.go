@@ -206,7 +206,7 @@ func TestListEndsAtOnce(t *testing.T) {
 	}
 }
 
-func TestListTellsOfOnePageThatCannotBeRead(t *testing.T) {
+func TestListReportsOnePageThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newPartsStore(5, 3, time.Second)
 		store.fails = "2 1"

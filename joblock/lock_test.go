@@ -108,7 +108,7 @@ func TestReleaseOnce(t *testing.T) {
 	})
 }
 
-func TestReleaseAfterForceTellsWhy(t *testing.T) {
+func TestReleaseAfterForceSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key")
@@ -189,7 +189,7 @@ func TestContextFollowsItsParent(t *testing.T) {
 	})
 }
 
-func TestContextOfALockThatIsOverComesCancelled(t *testing.T) {
+func TestContextOfALockThatHasEndedIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		lost := k.acquire("lost")
@@ -274,7 +274,7 @@ func TestConcurrentUseOfOneLock(t *testing.T) {
 }
 
 // How long the end of a lock is remembered goes by who may still ask for it.
-func TestEndsThatNobodyCanAskForAreRememberedBriefly(t *testing.T) {
+func TestEndsThatNoCallerCanAskForAreRememberedBriefly(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts []joblock.AcquireOption
 		do   func(k *kit, lock *joblock.Lock)

@@ -15,8 +15,8 @@ import (
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
-func TestObserverIsToldOfALossOnce(t *testing.T) {
-	const told = joblock.DefaultTTL - time.Second - 125*time.Millisecond // see TestLossIsToldBeforeTheTrustDeadline
+func TestObserverGetsALossOnce(t *testing.T) {
+	const told = joblock.DefaultTTL - time.Second - 125*time.Millisecond // see TestLossIsSignalledBeforeTheTrustDeadline
 	for _, c := range []struct {
 		name string
 		lose func(k *kit, lock *joblock.Lock)
@@ -67,7 +67,7 @@ func TestObserverIsToldOfALossOnce(t *testing.T) {
 }
 
 // The store had parked what this process gave up for lost while it waited.
-func TestObserverIsToldOfAParkThatWasAnsweredTooLate(t *testing.T) {
+func TestObserverGetsAParkThatWasAnsweredTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, rec := observed(t, joblock.Config{TTL: 2 * time.Second})
 		lock := k.acquire("key")
@@ -81,7 +81,7 @@ func TestObserverIsToldOfAParkThatWasAnsweredTooLate(t *testing.T) {
 	})
 }
 
-func TestObserverIsToldOfRenewalsThatAreLate(t *testing.T) {
+func TestObserverGetsRenewalsThatAreLate(t *testing.T) {
 	for _, c := range []struct {
 		away time.Duration // of the store, from the beginning of the lease
 		late bool
@@ -134,7 +134,7 @@ func TestRenewalByHandIsNotLate(t *testing.T) {
 	})
 }
 
-func TestObserverIsToldOfRenewalsWithoutAnswer(t *testing.T) {
+func TestObserverGetsRenewalsWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, rec := observed(t, joblock.Config{})
 		for i := range 50 {
@@ -159,11 +159,11 @@ func TestObserverIsToldOfRenewalsWithoutAnswer(t *testing.T) {
 	})
 }
 
-func TestObserverIsToldOfCleanUpThatFailed(t *testing.T) {
+func TestObserverGetsCleanUpThatFailed(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(k *kit)
-		told bool
+		seen bool
 	}{
 		{"time is over", func(*kit) { time.Sleep(joblock.DefaultTTL + 2*time.Second) }, true},
 		{"closed", func(k *kit) {
@@ -186,7 +186,7 @@ func TestObserverIsToldOfCleanUpThatFailed(t *testing.T) {
 				because := func(e *event.Event) { e.Reason = "done" }
 				rec.want(t, with(failed(about(event.Released, lock), joblock.ErrUnavailable), because))
 				c.end(k)
-				if !c.told {
+				if !c.seen {
 					rec.want(t)
 					return
 				}
@@ -210,9 +210,9 @@ func TestCleanUpThatFoundNothingHasNotFailed(t *testing.T) {
 	})
 }
 
-// What is granted to a Locker that was closed meanwhile has begun and is over, and
-// nobody is left to clean up after it.
-func TestObserverIsToldOfAGrantAfterClose(t *testing.T) {
+// A lock that is granted to a Locker after its Close has begun and ended, and
+// no goroutine is left to clean up after it.
+func TestObserverGetsAGrantAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, rec := observed(t, joblock.Config{})
 		k.store.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: time.Second}, faultstore.Acquire)

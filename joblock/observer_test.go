@@ -40,8 +40,8 @@ func (r *recorder) take() []event.Event {
 	return events
 }
 
-// want checks what was told since the last look, in order, all fields. Of an error
-// it is enough that it matches.
+// want checks all events since the last call, in order, with all their fields. An error
+// only has to match.
 func (r *recorder) want(t testing.TB, want ...event.Event) {
 	t.Helper()
 	got := r.take()
@@ -86,12 +86,12 @@ func failed(e event.Event, err error) event.Event {
 	return with(e, func(e *event.Event) { e.Err = err })
 }
 
-func TestObserverIsToldOfALock(t *testing.T) {
+func TestObserverGetsTheEventsOfALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, rec := observed(t, joblock.Config{})
 		lock := k.acquire("key")
 		rec.want(t, about(event.Acquired, lock))
-		time.Sleep(time.Minute) // renewals are not told
+		time.Sleep(time.Minute) // renewals emit no event
 		wantNil(t, "Release", lock.Release(t.Context(), joblock.Reason("done")))
 		rec.want(t, with(heldFor(about(event.Released, lock), time.Minute), func(e *event.Event) { e.Reason = "done" }))
 		wantErr(t, lock.Release(t.Context()), joblock.ErrAlreadyReleased)
@@ -105,7 +105,7 @@ func TestObserverIsToldOfALock(t *testing.T) {
 	})
 }
 
-func TestObserverIsToldOfContention(t *testing.T) {
+func TestObserverGetsContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, rec := observed(t, joblock.Config{})
 		theirs, err := k.peer().TryAcquire(t.Context(), "key", joblock.TTL(20*time.Second))
@@ -139,7 +139,7 @@ func digestOf(t testing.TB, owner string) string {
 	return lock.Digest()
 }
 
-func TestObserverIsToldOfWaitsThatEndWithoutTheLock(t *testing.T) {
+func TestObserverGetsWaitsThatEndWithoutTheLock(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(k *kit, w *waiting)
@@ -168,7 +168,7 @@ func TestObserverIsToldOfWaitsThatEndWithoutTheLock(t *testing.T) {
 	}
 }
 
-func TestObserverIsToldOfAHandOver(t *testing.T) {
+func TestObserverGetsAHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, rec := observed(t, joblock.Config{Reserve: time.Minute})
 		of := func(kind event.Kind, lock *joblock.Lock) event.Event {
@@ -210,7 +210,7 @@ func TestObserverIsToldOfAHandOver(t *testing.T) {
 	})
 }
 
-func TestObserverIsToldWhoFreedALockFromOutside(t *testing.T) {
+func TestObserverGetsWhoFreedALockFromOutside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, rec := observed(t, joblock.Config{})
 		of := func(kind event.Kind, owner, reason string) event.Event {
@@ -264,7 +264,7 @@ func TestObserverThatPanicsBreaksNothing(t *testing.T) {
 			wantNil(t, "Release", k.acquire("key").Release(t.Context()))
 		}
 		lock := k.acquire("key", joblock.NoRenew())
-		<-lock.Done() // told by the engine
+		<-lock.Done() // signalled by the engine
 		synctest.Wait()
 		k.acquire("another")
 		if n := strings.Count(k.logs.String(), "no room for metrics"); n != 1 {

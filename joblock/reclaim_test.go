@@ -36,8 +36,8 @@ func TestReclaimUndoesPark(t *testing.T) {
 }
 
 // After a refused enqueue the lock is what it was before the Park: a plain one, which
-// is free a lease after its holder has died. Nobody may take the job, of which there
-// may be another one under that name, for the one that has the key.
+// is free a lease after its holder has died. No caller may take the job for the one that
+// has the key: there may be another job of that name.
 func TestReclaimGivesBackAPlainLock(t *testing.T) {
 	for name, undo := range map[string]func(k *kit, lock *joblock.Lock){
 		"reclaimed": func(k *kit, lock *joblock.Lock) {

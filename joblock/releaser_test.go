@@ -12,8 +12,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// A Releaser that fails leaves the lock as it was: held, renewed, and to be released later by the same call. Nobody
-// repeats the release meanwhile.
+// A Releaser that fails leaves the lock as it was: held, renewed, and to be released later by the same call. No
+// goroutine repeats the release meanwhile.
 func TestReleaserThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)

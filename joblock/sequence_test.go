@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// A store may count its fences 1, 2, 3. Nobody takes one for a time.
+// A store may count its fences 1, 2, 3. No fence is taken for a time.
 func TestAPlainSequenceOfFencesWillDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)

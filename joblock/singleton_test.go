@@ -72,7 +72,7 @@ func TestSingletonReturnsWhenTheFunctionDoes(t *testing.T) {
 	})
 }
 
-// A leader that loses its lock is told, is waited for, and stands again.
+// A leader that loses its lock is notified, is waited for, and stands again.
 func TestSingletonIsElectedAgainAfterALoss(t *testing.T) {
 	for name, lose := range map[string]func(k *kit){
 		"forced":        func(k *kit) { _ = k.locks.ForceRelease(k.Context(), "lead", joblock.Reason("test")) },
@@ -137,7 +137,7 @@ func TestSingletonEndsWithItsTimeAndItsLocker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("lead")
-		never := func(context.Context) error { t.Error("ran beside the holder"); return nil }
+		never := func(context.Context) error { t.Error("ran next to the holder"); return nil }
 		wantErr(t, k.locks.Singleton(t.Context(), "lead", never, joblock.MaxWait(time.Minute)), joblock.ErrTimeout)
 
 		done := make(chan error)

@@ -61,7 +61,7 @@ func TestStatusFollowsTheLock(t *testing.T) {
 	})
 }
 
-func TestReadsTellOfAnOutage(t *testing.T) {
+func TestReadsReportAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Hang}, faultstore.Inspect, faultstore.List, faultstore.Release)

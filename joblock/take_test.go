@@ -152,7 +152,7 @@ func TestTakeUnderAnEndedContextSendsNothing(t *testing.T) {
 	wantErr(t, k.taking(t.Context(), "a")[0].Err, joblock.ErrClosed)
 }
 
-func TestObserverIsToldOfTakes(t *testing.T) {
+func TestObserverGetsTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, rec := observed(t, joblock.Config{})
 		_, err := k.peer().TryAcquire(t.Context(), "key", joblock.NoRenew())

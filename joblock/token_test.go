@@ -101,8 +101,8 @@ func TestTokenRoundTrips(t *testing.T) {
 	})
 }
 
-// A token of a lock that nobody has taken: it travels like any other, and whoever has
-// it takes the lock as its owner.
+// NewToken returns the token of a lock that is not taken: it travels like any other, and a
+// process that has it takes the lock as its owner.
 func TestNewToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)

@@ -26,7 +26,7 @@ func (k *kit) die(key string, ttl, patience time.Duration) {
 	}
 }
 
-func TestDeadWaiterIsSkippedWhenItsPatienceIsOver(t *testing.T) {
+func TestDeadWaiterIsSkippedWhenItsPatienceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		holder := k.acquire("key")
@@ -38,8 +38,8 @@ func TestDeadWaiterIsSkippedWhenItsPatienceIsOver(t *testing.T) {
 	})
 }
 
-// The store knows that nobody hears of the grant to a process that has died: its connections are closed. If a machine
-// has died, or is cut off, the connections seem open.
+// The store knows that a grant to a dead process has no receiver: the connections of the process are closed. If its
+// machine has died, or is cut off, the connections seem open.
 func TestLockGrantedToADeadWaiterMovesOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		heard bool
@@ -108,7 +108,7 @@ func TestDeadWaitersOfWhomTheStoreKnowsCostOnePlace(t *testing.T) {
 	})
 }
 
-// deafStore is a store whose pushes do not come: nobody has subscribed to the inboxes of its waiters.
+// deafStore is a store whose pushes do not come: the inboxes of its waiters have no subscriber.
 type deafStore struct{ driver.Store }
 
 func (s deafStore) Subscribe(context.Context, string, func(driver.Push)) (func(), error) {
@@ -116,7 +116,7 @@ func (s deafStore) Subscribe(context.Context, string, func(driver.Push)) (func()
 }
 
 // A waiter that lives and hears nothing finds its grant, and then has a whole lease.
-func TestWaiterThatHearsNothingTakesUpItsGrant(t *testing.T) {
+func TestWaiterWithoutPushesTakesUpItsGrant(t *testing.T) {
 	for name, opts := range map[string][]joblock.AcquireOption{
 		"renewed":     {joblock.TTL(time.Minute)},
 		"not renewed": {joblock.TTL(time.Minute), joblock.NoRenew()},
@@ -130,7 +130,7 @@ func TestWaiterThatHearsNothingTakesUpItsGrant(t *testing.T) {
 					w, next := k.wait(k.open(deafStore{k.store}, nil), "key", opts...), k.wait(k.peer(), "key")
 					wantNil(t, "Release", holder.Release(t.Context()))
 					if r := k.record("key"); r.Lease > 3*joblock.DefaultPoll+time.Millisecond {
-						t.Errorf("nobody hears of the grant, and its lease is %s", r.Lease)
+						t.Errorf("the grant has no receiver, and its lease is %s", r.Lease)
 					}
 					lock := w.granted(joblock.DefaultPoll * 5 / 4)
 					if r := k.record("key"); r.Lease < time.Minute {
@@ -147,7 +147,7 @@ func TestWaiterThatHearsNothingTakesUpItsGrant(t *testing.T) {
 	}
 }
 
-// "At most a TTL after a crash" holds whoever dies along with the holder, and however
+// "At most a TTL after a crash" holds whichever waiters die with the holder, and however
 // short the lease is.
 func TestDeadHolderAndAllBeforeTheLastInLine(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, joblock.DefaultTTL, 2 * time.Minute} {
@@ -261,8 +261,8 @@ func TestDeadHoldersLockGoesToTheFirstWithoutAStorm(t *testing.T) {
 	})
 }
 
-// A key whose time has run out is the first waiter's, though somebody else is the
-// first to notice.
+// A key whose lease has expired goes to the first waiter, even if another caller notices
+// first.
 func TestTryAcquireOfALapsedKeyServesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
@@ -277,7 +277,7 @@ func TestTryAcquireOfALapsedKeyServesTheQueue(t *testing.T) {
 	})
 }
 
-// Of waiters in line the first one dies too: whoever asks next serves the queue.
+// The first waiter in line dies too: the next caller that asks serves the queue.
 func TestDeadHolderAndDeadWaiter(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {

@@ -97,8 +97,8 @@ func (k *kit) asks(f func()) int {
 	return k.store.Calls(faultstore.Acquire) - before
 }
 
-// A push of a grant that is over arrives right after the store has told the waiter that another holds the lock.
-func TestPushOfAGrantThatIsOverIsNotBelieved(t *testing.T) {
+// The push of an expired grant arrives right after the store has answered the waiter that another holds the lock.
+func TestPushOfAnExpiredGrantIsNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		locks, post := k.posted(nil)

@@ -64,13 +64,13 @@ func TestLatePushIsTrustedFromItsGrant(t *testing.T) {
 		k.wantTrusted(lock, onTime)
 		<-lock.Done()
 		if !time.Now().Before(granted.Add(ttl)) {
-			t.Error("the loss was told after the lease")
+			t.Error("the loss was signalled after the lease")
 		}
 	})
 }
 
-// A grant that cannot be trusted any more is given back, to whoever is next, and
-// its waiter waits on.
+// A grant that can no longer be trusted is given back, for the next waiter, and its own
+// waiter waits on.
 func TestPushThatIsTooLateIsGivenBack(t *testing.T) {
 	for name, late := range map[string]time.Duration{
 		"just before the lease's end": joblock.DefaultTTL - 500*time.Millisecond,
@@ -104,8 +104,8 @@ func TestPushThatIsTooLateIsGivenBack(t *testing.T) {
 	}
 }
 
-// Between a grant and its late push the store has told the waiter that it waits:
-// that grant is over, though its lease would not be.
+// Between a grant and its late push, the store has answered the waiter that it waits: that
+// grant has ended, although its lease would not have.
 func TestPushThatALaterAnswerContradictsIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
@@ -159,8 +159,8 @@ func TestClockStepBeforeAPush(t *testing.T) {
 	}
 }
 
-// Grants that nobody waits for are dropped: the waiter has gone, or never was.
-func TestPushForNobodyIsDropped(t *testing.T) {
+// Grants without a waiter are dropped: it has left, or never existed.
+func TestPushWithoutAWaiterIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		locks := k.open(k.store, nil)
@@ -242,8 +242,8 @@ func TestLatePushWithoutAnAnswerToCountFrom(t *testing.T) {
 	})
 }
 
-// Whoever has read the record and may publish knows the nonce that a push names, and can
-// invent pushes: they give nobody a lock, and cost a call once a second.
+// A program that can read the record and may publish knows the nonce that a push names, and
+// can forge pushes: they grant no lock, and cost a call once a second.
 func TestForgedPushesGrantNothingAndCostLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
@@ -266,13 +266,13 @@ func TestForgedPushesGrantNothingAndCostLittle(t *testing.T) {
 			t.Errorf("%d calls because of %d forged pushes in a minute", c, minute*100)
 		}
 		wantNil(t, "Err", holder.Err())
-		// A true one is heeded all the same, a second later at the most.
+		// A true one is acted on all the same, at most a second later.
 		wantNil(t, "Release", holder.Release(t.Context()))
 		k.wantTrusted(w.granted(time.Second), time.Second)
 	})
 }
 
-// forger is a Store whose pushes somebody else makes as well.
+// forger is a Store whose pushes a stranger makes as well.
 type forger struct {
 	driver.Store
 	deliver func(driver.Push)
@@ -291,8 +291,8 @@ func (s *forger) Subscribe(ctx context.Context, inbox string, deliver func(drive
 
 func (s *forger) forge() { s.deliver(driver.Push{Nonce: s.nonce.Load().(string)}) }
 
-// What the holder before left behind is told to a waiter however it learns of its grant.
-func TestPriorIsToldToWaiters(t *testing.T) {
+// A waiter gets what the holder before it left behind, in whatever way it gets its grant.
+func TestPriorIsReportedToWaiters(t *testing.T) {
 	for name, lost := range map[string]bool{"pushed": false, "found by asking": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Nobody is overtaken: not by TryAcquire, not by who comes later, and not by the
-// one who has just released.
+// No waiter is overtaken: not by TryAcquire, not by later callers, and not by the
+// one that has just released.
 func TestWaitersGetTheLockInTheOrderInWhichTheyCame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 50
@@ -81,7 +81,7 @@ func TestOneSubscriptionServesAllWaitersOfALocker(t *testing.T) {
 		_, err := k.locks.Acquire(t.Context(), "key", joblock.MaxWait(0))
 		wantErr(t, err, joblock.ErrHeld)
 		if n := k.store.Calls(faultstore.Listen); n != 0 {
-			t.Errorf("%d subscriptions, and nobody had to wait", n)
+			t.Errorf("%d subscriptions, and no caller had to wait", n)
 		}
 		// All of them find that there is none yet.
 		k.store.Set(faultstore.Fault{Mode: faultstore.Slow, Delay: 100 * time.Millisecond}, faultstore.Listen)

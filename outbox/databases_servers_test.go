@@ -124,7 +124,7 @@ func retention(t *testing.T) {
 	}
 }
 
-// A transaction of pgx, and a relay that hears of the commit.
+// A transaction of pgx, and a relay that is notified of the commit.
 func TestPgx(t *testing.T) {
 	addr := startSQL(t, Postgres)
 	server := redistest.Start(t)

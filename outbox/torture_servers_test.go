@@ -238,7 +238,7 @@ func end(cmd *exec.Cmd, sig syscall.Signal) {
 }
 
 // Transactions in two applications, with a tenth rolled back, while applications and relays are killed and Redis is
-// restarted: each committed order is done, no other, none beside another of its key, and those of a key in order.
+// restarted: each committed order is done, and no other; those of one key are done one at a time, in order.
 //
 // JOBLOCK_OUTBOX is the number of orders in each database; by default a few hundred, in a few seconds.
 func TestOrdersSurviveKilledProcesses(t *testing.T) {

@@ -37,9 +37,9 @@ func wantSame(t testing.TB, got, want []time.Duration) {
 	}
 }
 
-// Each tick of a range is executed once, in order, beside the ticks of the schedule. No tick
-// of the schedule is skipped for it.
-func TestBackfillBesideTheSchedule(t *testing.T) {
+// Each tick of a range is executed once, in order, in addition to the ticks of the schedule.
+// No tick of the schedule is skipped for it.
+func TestBackfillDuringTheSchedule(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
 		var r runs

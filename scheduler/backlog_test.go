@@ -84,7 +84,7 @@ func TestCatchUpOneAcrossOutages(t *testing.T) {
 
 // A ledger that cannot be written is reported once and shown in the entry. Once it can be
 // written the job goes on.
-func TestWhatKeepsAJobFromRunningIsTold(t *testing.T) {
+func TestWhatKeepsAJobFromRunningIsLogged(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
 		var r runs

@@ -65,7 +65,7 @@ func (r *release) wantChanges(n int) {
 		r.Errorf("%d changes of the spec, want %d: %v", len(all)-1, n, all)
 	}
 	if told := len(r.events.of(scheduler.Spec)); told != n {
-		r.Errorf("%d changes were told, want %d", told, n)
+		r.Errorf("%d changes were reported, want %d", told, n)
 	}
 	want, got := ticksIn(r.T, all, now.Add(-sec)), make(map[int64]int)
 	for _, call := range r.all() {
@@ -249,7 +249,7 @@ func (s *nodeStore) Acquire(ctx context.Context, req driver.AcquireRequest) (dri
 }
 
 // A node decides that cannot write its record. The others take it for one that is not up, once.
-func TestANodeThatNobodyCanSee(t *testing.T) {
+func TestANodeThatNoOtherCanSee(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		r := newRelease(c)
 		r.boot(newSpec)
@@ -361,7 +361,7 @@ func TestCommandsOfALateOldNode(t *testing.T) {
 			told += len(e.OtherSpecs)
 		}
 		if told < 2*50 || told > 2*jobs/2 {
-			t.Errorf("%d specs are told that are not in force", told)
+			t.Errorf("reported %d specs that are not in force", told)
 		}
 		before, _ = count()
 		late.end()

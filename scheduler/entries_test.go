@@ -213,7 +213,7 @@ func TestEntryOfARemovedJob(t *testing.T) {
 
 // If the store's clock is set back, jobs wait until it has caught up. That is reported once
 // and shown.
-func TestClockThatWasSetBackIsTold(t *testing.T) {
+func TestClockThatWasSetBackIsReported(t *testing.T) {
 	for name, tc := range map[string]struct{ back time.Duration }{
 		"by three hours": {3 * hour},
 		"by 23 hours":    {23 * hour},
@@ -243,7 +243,7 @@ func TestClockThatWasSetBackIsTold(t *testing.T) {
 				told := c.events.of(scheduler.Clock)
 				if tc.back > 24*hour {
 					if len(told) != 1 || e.Behind != 0 {
-						t.Errorf("reported %d times, entry %+v, want the job to start anew", len(told), e)
+						t.Errorf("reported %d times, entry %+v, want the job to start again", len(told), e)
 					}
 					until(start, when+16*min)
 					if n := len(r.all()); n < 3 || n > 4 {

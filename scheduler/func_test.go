@@ -121,7 +121,7 @@ func TestStopOfAFunctionThatFinishesIsNoInterruption(t *testing.T) {
 
 // The error of Run names a function that does not return. Its lock runs out, and is not
 // released before.
-func TestGraceIsOver(t *testing.T) {
+func TestGraceHasEnded(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
 		start := time.Now()
@@ -236,7 +236,7 @@ func TestHowFunctionsEnd(t *testing.T) {
 			opts: []scheduler.Option{scheduler.Timeout(time.Second)},
 			kind: scheduler.Done, attempts: 1, took: time.Second,
 		},
-		"retried in vain": {
+		"retried without success": {
 			fn:   func(context.Context, int) error { return mine },
 			opts: []scheduler.Option{scheduler.Retry(3, time.Second, 3*time.Second)},
 			kind: scheduler.Failed, attempts: 4, err: mine, took: 6 * time.Second, // 1 + 2 + 3

@@ -214,7 +214,7 @@ func TestRollingChangeOfASpec(t *testing.T) {
 				}
 				t.Logf("%d ticks, %d executions, %d deaths, %d changes", len(want), len(r.all()), deaths, len(all)-1)
 				if told := c.events.of(scheduler.Spec); len(told) > len(all)-1 || len(told) == 0 {
-					t.Errorf("%d changes told of %d", len(told), len(all)-1)
+					t.Errorf("%d changes reported of %d", len(told), len(all)-1)
 				}
 			})
 		})
@@ -277,7 +277,7 @@ func TestOldNodesFollowTheNewSpec(t *testing.T) {
 }
 
 // The only node of the new release dies long before the old spec's next tick.
-func TestOldNodesLearnOfTheNewSpecInTime(t *testing.T) {
+func TestOldNodesReadTheNewSpecInTime(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
 		var r, other runs
@@ -325,7 +325,7 @@ func (s *ordersStore) Acquire(ctx context.Context, req driver.AcquireRequest) (d
 
 // While a node cannot tell the others of a new spec, the node says so once, and keeps a bounded list. Then all nodes learn
 // of all changes.
-func TestChangesThatCannotBeTold(t *testing.T) {
+func TestChangesThatCannotBeSent(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
 		var r runs
@@ -350,7 +350,7 @@ func TestChangesThatCannotBeTold(t *testing.T) {
 			}
 		}
 		if n := a.Unsent(); n != 101 {
-			t.Errorf("%d names are to be told, want 101 to stand for all", n)
+			t.Errorf("%d names are to be sent, want 101 to stand for all", n)
 		}
 		if n := strings.Count(c.logs.String(), "other nodes do not know yet that the specs of jobs have changed"); n != 1 {
 			t.Errorf("logged %d times, want once", n)

@@ -254,7 +254,7 @@ func TestAtOnceIsChanged(t *testing.T) {
 	}
 }
 
-// A backfill executes one tick at a time, also beside other executions.
+// A backfill executes one tick at a time, also during other executions.
 func TestBackfillInALane(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -306,7 +306,7 @@ func TestTickThatWaitsWhileTheSpecChanges(t *testing.T) {
 }
 
 // A node that dies while it writes the ledger of a job with MaxConcurrent delays the tick, and no other tick is skipped.
-func TestJobLockThatIsLeftBesideLanes(t *testing.T) {
+func TestJobLockThatIsLeftNextToLanes(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		var r runs
 		start := time.Now()
@@ -345,7 +345,7 @@ func (s *slowStore) Acquire(ctx context.Context, req driver.AcquireRequest) (dri
 
 // Two nodes see the same tick, and one of them begins it before the other one has the job's lock. The other one then stands
 // by: if the first one dies, the execution is taken over within a lease, and not at the next tick, which is a day away.
-func TestExecutionBegunBesideAClaimIsTakenOver(t *testing.T) {
+func TestExecutionBegunDuringAClaimIsTakenOver(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
 		var r runs

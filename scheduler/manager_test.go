@@ -408,7 +408,7 @@ func TestAProviderThatChangesAllTheTime(t *testing.T) {
 			}
 			for tick := range ticksIn(t, all, end) {
 				id := fmt.Sprintf("%s@%d", name, tick)
-				// Nodes remove a job within ten seconds. Later ticks are nobody's.
+				// Nodes remove a job within ten seconds. No node may have later ticks.
 				if at, ok := goneAt[name]; !ok || time.Unix(tick, 0).Before(at) || m.enqueued[id] > 0 && time.Unix(tick, 0).Before(at.Add(11*sec)) {
 					want[id] = 1
 				}

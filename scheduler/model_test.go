@@ -340,7 +340,7 @@ func (h *history) oracle() *outcome {
 		waiting = slices.DeleteFunc(waiting, func(tick time.Duration) bool { return late(tick, now) })
 		o.counts.Missed += int64(before - len(waiting))
 	}
-	// claim decides about the ticks that nobody has claimed, at the end of an execution or of an outage.
+	// claim decides about the ticks that no node has claimed, at the end of an execution or of an outage.
 	claim := func(now time.Duration, overlapped bool) {
 		o.counts.Paused, skipped = o.counts.Paused+skipped, 0
 		taken = trigger != 0

@@ -36,7 +36,7 @@ func TestSetSpecOnOneNode(t *testing.T) {
 	})
 }
 
-// A job that was removed, or replaced, during its execution: the execution goes on, and no other begins beside it.
+// When a job is removed or replaced during its execution, the execution goes on, and no other begins before its end.
 func TestRemoveAndReplaceDuringAnExecution(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T

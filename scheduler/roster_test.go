@@ -236,7 +236,7 @@ func TestALostRosterComesBackSoon(t *testing.T) {
 	})
 }
 
-// A job that nobody has any more can be forgotten, and only such a job.
+// A job that no node has any more can be forgotten, and only such a job.
 func TestForget(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -372,8 +372,8 @@ func TestForgetThatFailsHalfway(t *testing.T) {
 	}
 }
 
-// One page of names that nobody can read hides neither the node nor the jobs of the node.
-func TestNodeIsSeenBesideABrokenPage(t *testing.T) {
+// One unreadable page of names hides neither the node nor its jobs.
+func TestNodeIsSeenDespiteABrokenPage(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		start := time.Now()
 		a := c.admin()

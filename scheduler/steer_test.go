@@ -102,7 +102,7 @@ func TestPauseAll(t *testing.T) {
 }
 
 // Ticks of pauses of all jobs that no node was up to see are not missed ones.
-func TestPausesOfAllThatNobodySaw(t *testing.T) {
+func TestPausesOfAllThatNoNodeSaw(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
 		var r runs
@@ -129,7 +129,7 @@ func TestPausesOfAllThatNobodySaw(t *testing.T) {
 	})
 }
 
-// A job that fails several times in a row is paused, with the reason, and counts anew after Resume.
+// A job that fails several times in a row is paused, with the reason, and the count starts again after Resume.
 func TestPauseAfterFailures(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T
@@ -195,7 +195,7 @@ func TestPauseAfterLosses(t *testing.T) {
 				}
 				wantNil(t, "Resume", ops.Resume(c.Context(), "job", ""))
 				until(start, 82*min)
-				r.wantTicks(t, start, 10*min, 20*min, 30*min, 80*min) // the count begins anew
+				r.wantTicks(t, start, 10*min, 20*min, 30*min, 80*min) // the count starts again
 			})
 		})
 	}
@@ -299,7 +299,7 @@ func TestNextTicks(t *testing.T) {
 	})
 }
 
-// A trigger that comes during the run of another does not get between that run and whoever waits for it.
+// A trigger that comes during the run of another does not get between that run and the caller that waits for it.
 func TestTriggerAndWaitDuringAnother(t *testing.T) {
 	virtual(t, func(c *cluster) {
 		t := c.T

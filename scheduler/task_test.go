@@ -186,7 +186,7 @@ func TestLockOfTheTicksOwnTask(t *testing.T) {
 		attempts int
 	}{
 		"the keeper frees the lock": {95 * sec, scheduler.Enqueued, 1},
-		"nobody frees the lock":     {0, scheduler.Failed, 6},
+		"no keeper frees the lock":  {0, scheduler.Failed, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(c *cluster) {

@@ -396,8 +396,8 @@ func TestBadConfigs(t *testing.T) {
 	})
 }
 
-// A file of accounts that others may write is bad: whoever writes it has every right. A prefix that covers longer names too
-// is said in the log.
+// A file of accounts that other users may write is refused: who writes it has every right. A prefix that covers longer names
+// too is logged.
 func TestFileOfAccountsThatOthersWrite(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there are no such modes")

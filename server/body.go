@@ -90,17 +90,17 @@ func (c *call) body() ([]byte, error) {
 // a large Content-Length no memory is allocated before that much has arrived.
 func (c *call) readAll() ([]byte, error) {
 	const small = 4 << 10
-	told := c.r.ContentLength
-	if told < 0 || told > small {
+	declared := c.r.ContentLength
+	if declared < 0 || declared > small {
 		return io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
 	}
-	text := make([]byte, told+1) // one byte more, to detect the end
+	text := make([]byte, declared+1) // one byte more, to detect the end
 	n, err := io.ReadFull(c.r.Body, text)
 	switch {
 	case err == nil: // the program has put another body into the request
-		rest, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody-told-1))
+		rest, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody-declared-1))
 		return append(text, rest...), err
-	case int64(n) == told && (err == io.EOF || err == io.ErrUnexpectedEOF):
+	case int64(n) == declared && (err == io.EOF || err == io.ErrUnexpectedEOF):
 		return text[:n], nil
 	}
 	return nil, err

@@ -38,25 +38,25 @@ func TestReplacedBody(t *testing.T) {
 		return `{"key":"` + key + `","holder":"h"` + strings.Repeat(" ", n-len(`{"key":"`+key+`","holder":"h"}`)) + `}`
 	}
 	for _, c := range []struct {
-		name string
-		told int64
-		body string
-		want string
+		name     string
+		declared int64
+		body     string
+		want     string
 	}{
-		{"as told", 100, one(100), `"token"`},
-		{"as told, and large", 50_000, one(50_000), `"token"`},
+		{"as declared", 100, one(100), `"token"`},
+		{"as declared, and large", 50_000, one(50_000), `"token"`},
 		{"one byte more", 99, one(100), `"token"`},
 		{"much more", 100, one(50_000), `"token"`},
 		{"all that may be", 100, one(maxBody), `"token"`},
 		{"too much", 100, one(maxBody + 1), problem.TooLarge},
 		{"a byte less", 101, one(100), "ended early"},
 		{"nothing", 100, "", "ended early"},
-		{"nothing, as told", 0, "", "not one JSON object"},
-		{"something, and nothing told", 0, one(100), `"token"`},
+		{"nothing, as declared", 0, "", "not one JSON object"},
+		{"something, and nothing declared", 0, one(100), `"token"`},
 		{"of unknown length", -1, one(100), `"token"`},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "http://localhost/v1/acquire", io.NopCloser(strings.NewReader(c.body)))
-		r.ContentLength = c.told
+		r.ContentLength = c.declared
 		r.Header.Set("Content-Type", jsonType)
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)

@@ -47,7 +47,7 @@ func (o object) items() []object {
 	return out
 }
 
-// Actions are recorded beside the locks, also if the locks are not at the default prefix.
+// Actions are recorded next to the locks, also if the locks are not at the default prefix.
 func TestPrefixOfTheAudit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -118,7 +118,7 @@ func TestShowALock(t *testing.T) {
 		if p := a.get("/v1/permits?key=geo").ok(); p.text("kind") != "limit" || p.number("taken") != 1 {
 			t.Errorf("%v", p)
 		}
-		many := a.post("/v1/status", object{"keys": []string{key, "nobody", "geo"}}).ok().items()
+		many := a.post("/v1/status", object{"keys": []string{key, "unused", "geo"}}).ok().items()
 		if len(many) != 3 || many[0].text("state") != "held" || many[1].text("state") != "free" {
 			t.Errorf("%v", many)
 		}

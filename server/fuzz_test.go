@@ -18,7 +18,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// A fuzzed server has a lock of somebody else, whose token no answer and no log may show.
+// A fuzzed server has the lock of another caller, whose token no answer and no log may show.
 type fuzzed struct {
 	name    string
 	h       http.Handler
@@ -73,7 +73,7 @@ func FuzzServer(f *testing.F) {
 	mine := newFuzzed(f, "with a prefix", AuthorizeFunc(func(*http.Request) (Principal, error) {
 		return Principal{ID: "mine", Scopes: scopeAny &^ ScopeAdmin, Prefixes: []string{"mine:"}, Queues: []string{"mine"}}, nil
 	}), plain)
-	nobody := newFuzzed(f, "nobody", AuthorizeFunc(func(*http.Request) (Principal, error) { return Principal{}, ErrUnauthorized }), plain)
+	none := newFuzzed(f, "no account", AuthorizeFunc(func(*http.Request) (Principal, error) { return Principal{}, ErrUnauthorized }), plain)
 	for _, seed := range []struct{ method, path, headers, body string }{
 		{"POST", "/v1/acquire", "Idempotency-Key: x", `{"key":"mine:a","ttl_ms":1000,"wait_ms":10,"holder":"h","limit":2}`},
 		{"POST", "/v1/locks/a%2Fb/acquire", "Content-Type: application/json; charset=utf-8", `{}`},
@@ -119,7 +119,7 @@ func FuzzServer(f *testing.F) {
 		f.Add(seed.method, seed.path, seed.headers, seed.body)
 	}
 	f.Fuzz(func(t *testing.T, method, path, headers, body string) {
-		for _, z := range []*fuzzed{all, mine, nobody} {
+		for _, z := range []*fuzzed{all, mine, none} {
 			z.try(t, method, path, headers, body)
 		}
 	})
@@ -158,12 +158,12 @@ func (z *fuzzed) try(t *testing.T, method, path, headers, body string) {
 		if z.foreign.Err() != nil || strings.Contains(w.Body.String(), `"holder":"`+z.s.in.Settings().Holder+`"`) && strings.Contains(w.Body.String(), `"foreign"`) {
 			t.Errorf("%s %s: %v, %s", method, path, z.foreign.Err(), w.Body)
 		}
-	case "nobody":
+	case "no account":
 		if got := res.StatusCode; got < 400 && !open(r.URL.Path) {
 			t.Errorf("%s %s: an unknown caller gets %d %s", method, path, got, w.Body)
 		}
 	}
-	if strings.Contains(path, "jobs") && (z.name == "with a prefix" || z.name == "nobody") {
+	if strings.Contains(path, "jobs") && (z.name == "with a prefix" || z.name == "no account") {
 		if info, err := z.inspector.GetTaskInfo("theirs", "job"); err != nil || info.State != asynq.TaskStatePending {
 			t.Errorf("%s: the task of others: %+v, %v", z.name, info, err)
 		}
@@ -175,8 +175,8 @@ func (z *fuzzed) try(t *testing.T, method, path, headers, body string) {
 		switch {
 		case err != nil:
 			t.Error(err)
-		case z.name == "with a prefix" && st.Key != "foreign" && !strings.HasPrefix(st.Key, "mine:"), z.name == "nobody" && st.Key != "foreign":
-			t.Errorf("%s: somebody has %s", z.name, st.Key)
+		case z.name == "with a prefix" && st.Key != "foreign" && !strings.HasPrefix(st.Key, "mine:"), z.name == "no account" && st.Key != "foreign":
+			t.Errorf("%s: a caller has %s", z.name, st.Key)
 		}
 	}
 	if err := z.foreign.Renew(context.Background()); err != nil && z.name != "anyone" {

@@ -237,7 +237,7 @@ func (st *stream) wait(take taker) (*joblock.Lock, error) {
 	}()
 	ping := time.NewTimer(st.waitPing(firstWait))
 	defer ping.Stop()
-	ahead, told := -1, -1
+	ahead, reported := -1, -1
 	for {
 		var err error
 		select {
@@ -253,8 +253,8 @@ func (st *stream) wait(take taker) (*joblock.Lock, error) {
 			}
 			return nil, p
 		case ahead = <-places:
-			if ahead != told {
-				told = ahead
+			if ahead != reported {
+				reported = ahead
 				err = st.write(st.waiting(ahead))
 			}
 		case <-ping.C:

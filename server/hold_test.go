@@ -92,7 +92,7 @@ func TestHoldThatIsRefused(t *testing.T) {
 	})
 }
 
-// What on_disconnect says becomes of the lock when the client hangs up.
+// When the client hangs up, its lock is treated as on_disconnect says.
 func TestOnDisconnect(t *testing.T) {
 	for on, want := range map[string]joblock.State{"": joblock.StateFree, "release": joblock.StateFree, "lapse": joblock.StateHeld, "park": joblock.StateParked} {
 		bubble(t, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestClientThatHangs(t *testing.T) {
 	})
 }
 
-// A loss is told when it happens.
+// A loss is reported when it happens.
 func TestHoldThatLosesItsLock(t *testing.T) {
 	t.Run("forced", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
@@ -179,7 +179,7 @@ func TestHoldThatLosesItsLock(t *testing.T) {
 				break
 			}
 			if deadline := began.Add(time.Duration(trusted.number("elapsed_ms")+trusted.number("valid_ms")) * time.Millisecond); time.Now().After(deadline) {
-				t.Errorf("the loss is told %s after the client had to stop", time.Since(deadline))
+				t.Errorf("the loss is reported %s after the client had to stop", time.Since(deadline))
 			}
 			h.ended()
 		})

@@ -54,14 +54,14 @@ func TestRepeatedAcquireFindsItsLock(t *testing.T) {
 }
 
 // A repeated acquire whose lease ends while it is on its way is refused because of the present holder, and not because of
-// other parameters, which the client would have to look for in vain.
+// other parameters: the client has sent the same.
 func TestRepeatedAcquireThatComesTooLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		one := store()
 		a, b := newReplica(t, shared{one}), newReplica(t, shared{one})
 		again := with("Idempotency-Key", "req-1")
 		a.post("/v1/acquire", object{"key": key, "ttl_ms": 1000}, again).ok()
-		late := func() { // the lease ends behind the look at the key, and somebody else comes
+		late := func() { // the lease ends behind the look at the key, and another caller comes
 			time.Sleep(2 * time.Second)
 			b.post("/v1/acquire", object{"key": key, "ttl_ms": 60_000}).ok()
 		}

@@ -108,7 +108,7 @@ func TestKilledServer(t *testing.T) {
 }
 
 // A server is killed when Redis has carried a call out, and before the answer is sent. The same call at another server
-// finds what was done. An acquire without an Idempotency-Key is another call: its key is nobody's, for a lease at most.
+// finds what was done. An acquire without an Idempotency-Key is a new call: the key stays without a holder for at most a lease.
 func TestKilledBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	redisServer := redistest.Start(t)
@@ -192,7 +192,7 @@ func TestKilledBeforeTheAnswer(t *testing.T) {
 				t.Fatalf("%+v, want %s", st, c.state)
 			}
 			if c.verb == "acquire" && st.Lease > ttl {
-				t.Errorf("nobody has the lock for %s, and the lease is %s", st.Lease, ttl)
+				t.Errorf("the lock is without a holder for %s, and the lease is %s", st.Lease, ttl)
 			}
 			status, o := send(other.url(), c.verb, body, header...)
 			if c.verb == "acquire" && !c.repeatable {

@@ -29,7 +29,7 @@ import (
 
 const key = "export:acct-7"
 
-// noJobs stands for a handoff.Client that nobody calls.
+// noJobs stands for a handoff.Client that is not called.
 var noJobs = new(handoff.Client)
 
 func packageComment(t *testing.T) string {
@@ -327,7 +327,7 @@ func (a *replica) hold(body object, change ...func(*http.Request)) *hold {
 	return h
 }
 
-// holdUnread begins a stream of which nobody reads the lines until pump is called.
+// holdUnread begins a stream whose lines are not read until pump is called.
 func (a *replica) holdUnread(body object, change ...func(*http.Request)) *hold {
 	a.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

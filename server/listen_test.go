@@ -152,7 +152,7 @@ func TestCertificateThatChanges(t *testing.T) {
 	testkit.WantNil(t, "WriteFile", os.WriteFile(file("server.key"), []byte("half"), 0o600))
 	for began := time.Now(); !strings.Contains(a.log.String(), "changed certificate is invalid"); time.Sleep(20 * time.Millisecond) {
 		if !shown().Equal(second) || time.Since(began) > hang {
-			t.Fatal("half a change counts, or nobody tells of it")
+			t.Fatal("half a change counts, or is not reported")
 		}
 	}
 }
@@ -219,7 +219,7 @@ func TestAuthoritiesThatChange(t *testing.T) {
 	testkit.WantNil(t, "WriteFile", os.WriteFile(file("clients.pem"), []byte("half"), 0o600))
 	for began := time.Now(); !strings.Contains(a.log.String(), "changed client CA file is invalid"); time.Sleep(20 * time.Millisecond) {
 		if ok, _ := accepted("before"); !ok || time.Since(began) > hang {
-			t.Fatal("half a change counts, or nobody tells of it")
+			t.Fatal("half a change counts, or is not reported")
 		}
 	}
 	testkit.WantNil(t, "WriteFile", os.WriteFile(file("clients.pem"), text("fresh.pem"), 0o600))

@@ -93,7 +93,7 @@ func TestLeaseThatRunsOut(t *testing.T) {
 	})
 }
 
-// A lock that somebody else has ended is over for its client too, and a release says so.
+// A lock that another caller has ended has ended for its client too, and a release says so.
 func TestReleaseOfALockThatHasEnded(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {
 		a := newReplica(t, peer())
@@ -186,7 +186,7 @@ func TestKeysInPathAndBody(t *testing.T) {
 	})
 }
 
-// Each bad request is told what is wrong, with the value and the bound, and changes nothing.
+// The answer to each bad request says what is wrong, with the value and the bound, and the request changes nothing.
 func TestBadRequests(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, store())

@@ -69,7 +69,7 @@ func BenchmarkPagesOnRedis(b *testing.B) {
 	fmt.Printf("at rest: %.2f %% of a core of Redis\n", 100*rest) // of b.Log, ten lines are shown
 	for range b.N {
 		for _, path := range paths {
-			s, p := open() // that nobody has looked at
+			s, p := open() // without a visitor so far
 			web := httptest.NewServer(p.Root())
 			first := get(p, path)
 			time.Sleep(3 * time.Second) // the first walk

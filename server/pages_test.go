@@ -212,7 +212,7 @@ func (f *tasks) change(queue, id string, to asynq.TaskState) error {
 const (
 	heldKey  = "export:acct/7"
 	jobKey   = "export:acct-8"
-	freeKey  = "nobody"
+	freeKey  = "unused"
 	cronName = "nightly/report"
 )
 
@@ -451,7 +451,7 @@ func TestForceFromThePages(t *testing.T) {
 	})
 }
 
-// The milder action is offered where nobody runs under a lock, and does nothing when somebody does.
+// The milder action is offered for a lock without a running holder, and does nothing if a holder runs under it.
 func TestFreeIfIdleFromThePages(t *testing.T) {
 	staged(t, PagesConfig{}, nil, func(s *stage) {
 		s.open(s.lockPage(jobKey)).has(http.StatusOK, "Free if idle").lacks("do=force-release")
@@ -463,7 +463,7 @@ func TestFreeIfIdleFromThePages(t *testing.T) {
 		s.submit("act", "do", "free-if-idle", "key", jobKey, "fence", s.fence(jobKey), "reason", "x").has(http.StatusSeeOther)
 		s.wantState(jobKey, joblock.StateFree)
 		if s.fence(heldKey) != fence {
-			t.Error("free if idle has freed a key under which somebody runs")
+			t.Error("free if idle has freed a key whose holder runs")
 		}
 	})
 }
@@ -512,7 +512,7 @@ func TestCronFromThePages(t *testing.T) {
 		}
 		s.submit("act", "do", "cron-resume-all", "scope", "shop", "reason", "all").has(http.StatusSeeOther)
 		s.open("act?do=cron-pause&scope=other&name=x").has(http.StatusBadRequest)
-		s.open("cronjob?scope=shop&name=nobody").has(http.StatusNotFound)
+		s.open("cronjob?scope=shop&name=unused").has(http.StatusNotFound)
 	})
 }
 
@@ -951,7 +951,7 @@ func TestStreamOfAPage(t *testing.T) {
 				}
 			}
 			if took := time.Since(began); took > time.Second {
-				t.Errorf("%s was told after %s", want, took)
+				t.Errorf("%s was shown after %s", want, took)
 			}
 		}
 		// A new lock is counted, and no row moves.
@@ -968,7 +968,7 @@ func TestStreamOfAPage(t *testing.T) {
 				}
 				told = strings.Contains(m.part("l-sum"), "1 more since")
 			case <-deadline:
-				t.Fatal("nobody tells of the new lock")
+				t.Fatal("the page does not show the new lock")
 			}
 		}
 		s.store.SetAll(faultstore.Fault{Mode: faultstore.Refuse})
@@ -1086,10 +1086,10 @@ func TestPagesSteerOnlyTasksThatCarryTheCallersLocks(t *testing.T) {
 		} {
 			queue, id, _ := strings.Cut(job, "/")
 			put := func() {
-				s.tasks.put(job, asynq.TaskInfo{ID: id, Queue: queue, Type: "export", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1, LastErr: "told nobody", Headers: c.headers})
+				s.tasks.put(job, asynq.TaskInfo{ID: id, Queue: queue, Type: "export", State: asynq.TaskStateRetry, MaxRetry: 3, Retried: 1, LastErr: "a secret", Headers: c.headers})
 			}
 			put()
-			if p := s.open("job?job=" + url.QueryEscape(job)); !c.own && job != "default/both" && strings.Contains(p.text, "told nobody") {
+			if p := s.open("job?job=" + url.QueryEscape(job)); !c.own && job != "default/both" && strings.Contains(p.text, "a secret") {
 				t.Errorf("%s: the page of the job shows the task", job)
 			}
 			left := s.tasks.count()

@@ -68,7 +68,7 @@ func (p *plan) run() error {
 	rdb := redis.NewClient(&redis.Options{Addr: p.Redis})
 	var store driver.Store = testkit.Must(redisstore.New(rdb, nil))
 	if p.Broken == brokenRelease {
-		store = releaseOfAnybody{store}
+		store = releaseForAll{store}
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	locks, err := joblock.New(store, &joblock.Config{CallTimeout: p.CallTimeout, Reserve: p.Reserve, Poll: p.Poll, Logger: quiet})
@@ -121,10 +121,10 @@ func (p *plan) listen() (l net.Listener, err error) {
 	return nil, err
 }
 
-// releaseOfAnybody is a store whose Release frees a key whoever asks.
-type releaseOfAnybody struct{ driver.Store }
+// releaseForAll is a store whose Release frees a key for any caller.
+type releaseForAll struct{ driver.Store }
 
-func (s releaseOfAnybody) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+func (s releaseForAll) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
 	for i := range reqs {
 		recs, err := s.Store.Inspect(ctx, driver.InspectRequest{Keys: []string{reqs[i].Key}, Memo: true})
 		if err != nil {

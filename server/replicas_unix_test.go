@@ -98,7 +98,7 @@ type fleet struct {
 	n      int
 }
 
-// parked is a token that waits for somebody to resume it.
+// parked is a token that waits for a client to resume it.
 type parked struct{ token, job string }
 
 func newFleet(t *testing.T, broken string, seed uint64) *fleet {
@@ -281,7 +281,7 @@ func (f *fleet) report() {
 }
 
 // checkLeaks wants every key to be free for the next caller once leases, reservations and places in line are over. The
-// places of a server that was killed count as waiters of a free key until somebody asks for the key.
+// places of a server that was killed count as waiters of a free key until a client asks for the key.
 func (f *fleet) checkLeaks() {
 	for i := range f.proxies {
 		f.proxies[i].Heal()
@@ -533,7 +533,7 @@ func (h *holding) release(ctx context.Context) {
 	case status >= 400 && status < 500:
 		h.record(history.Refused, call, now, 0)
 	}
-	if h.c.oneIn(4) { // a copy comes late, when somebody else has the lock
+	if h.c.oneIn(4) { // a copy comes late, when another client has the lock
 		pause(ctx, h.c.upTo(faultTTL/5))
 		_, _, _ = h.c.call(ctx, "/v1/release", object{"token": h.token})
 	}

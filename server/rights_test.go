@@ -485,7 +485,7 @@ func TestSites(t *testing.T) {
 				if c.status != http.StatusOK {
 					a.wantState(key, joblock.StateFree)
 				}
-				// What tells nothing is told to everybody: probes ask for addresses.
+				// Answers that reveal nothing are open to all: probes ask for these addresses.
 				r, sent = a.request(t.Context(), http.MethodGet, "/healthz", nil)
 				r.Host = c.host
 				a.serve(r, sent).ok()

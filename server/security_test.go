@@ -497,7 +497,7 @@ var bounds = []attack{
 		return strings.Join(all, ", ")
 	}},
 	{"two keys in one form: one that may be freed, one that may not", "only the first counts", func(s *stage) string {
-		page := s.raw("POST", "/act", "do=force-release&reason=x&key=nobody&key="+url.QueryEscape(heldKey)+"&typed="+url.QueryEscape(heldKey)+"&fence="+s.fence(heldKey), site(sameOrigin))
+		page := s.raw("POST", "/act", "do=force-release&reason=x&key=unused&key="+url.QueryEscape(heldKey)+"&typed="+url.QueryEscape(heldKey)+"&fence="+s.fence(heldKey), site(sameOrigin))
 		if s.status(heldKey).State == joblock.StateHeld && page.status == http.StatusConflict {
 			return "only the first counts"
 		}
@@ -755,7 +755,7 @@ func (s *stage) deed(do string, pairs ...string) *seen {
 // deedsDone are the actions that were tried.
 var deedsDone = make(map[string]bool)
 
-// fillForRoles adds what the deeds need beside what a stage has.
+// fillForRoles adds what the deeds need in addition to what a stage has.
 func (s *stage) fillForRoles() {
 	for _, key := range []string{"export:many", "export:idle", "export:active"} {
 		l, err := s.locks.TryAcquire(s.Context(), key)
@@ -800,7 +800,7 @@ func TestSecurityRoles(t *testing.T) {
 	}
 	for _, verb := range ops.Verbs {
 		if do := strings.ReplaceAll(verb.Action.Verb(), " ", "-"); !deedsDone[do] && !verb.Has("From") && !verb.Has("Limit") { // they have no form
-			t.Errorf("nobody tries the action %s", do)
+			t.Errorf("no deed tries the action %s", do)
 		}
 	}
 	wantTable(t, "roles", append([]string{head}, rows...))

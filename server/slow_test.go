@@ -18,7 +18,7 @@ import (
 )
 
 // A body that no route reads has the time of any body: net/http reads the rest of it before the answer.
-func TestBodyThatNobodyReads(t *testing.T) {
+func TestUnreadBody(t *testing.T) {
 	path, _ := accountsFile(t, `"scopes": ["lock"]`)
 	const rest = " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n"
 	for name, c := range map[string]struct {
@@ -53,7 +53,7 @@ func TestBodyThatNobodyReads(t *testing.T) {
 }
 
 // An answer that the client does not read is given up, however small the answer is.
-func TestAnswerThatNobodyReads(t *testing.T) {
+func TestUnreadAnswer(t *testing.T) {
 	for name, request := range map[string]string{
 		"small": "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		"large": "GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n",

@@ -46,10 +46,10 @@ func TestUnknownCallersThatTakeTheirTime(t *testing.T) {
 				testkit.WantNil(t, "Write", err)
 			}
 		},
-		"forms in streams":             func(_ *testing.T, a *replica) func() { h := a.shut(); return func() { h.post("/login") } },
-		"pages that nobody reads":      func(_ *testing.T, a *replica) func() { h := a.shut(); return func() { h.send("/login", "") } },
-		"refusals that nobody reads":   func(_ *testing.T, a *replica) func() { h := a.shut(); return func() { h.send("/v1/me", "") } },
-		"open routes that nobody read": func(_ *testing.T, a *replica) func() { h := a.shut(); return func() { h.send("/openapi.json", "") } },
+		"forms in streams":   func(_ *testing.T, a *replica) func() { h := a.shut(); return func() { h.post("/login") } },
+		"unread pages":       func(_ *testing.T, a *replica) func() { h := a.shut(); return func() { h.send("/login", "") } },
+		"unread refusals":    func(_ *testing.T, a *replica) func() { h := a.shut(); return func() { h.send("/v1/me", "") } },
+		"unread open routes": func(_ *testing.T, a *replica) func() { h := a.shut(); return func() { h.send("/openapi.json", "") } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -24,9 +24,9 @@ import (
 // streamsEnv is the environment variable with the number of streams of TestManyStreams, which then runs for minutes.
 const streamsEnv = "JOBLOCK_STREAMS"
 
-// Many clients hold locks by streams of one server process, on a real Redis. Each is told in time that it has its lock.
-// When the process closes, each client resumes its lock at another process, no lock is lost, and nobody who waits for one
-// of the locks gets it in between. The test logs what a stream costs.
+// Many clients hold locks by streams of one server process, on a real Redis. Each is notified in time that it has its
+// lock. When the process closes, each client resumes its lock at another process, no lock is lost, and no waiter gets one of
+// the locks in between. The test logs what a stream costs.
 func TestManyStreams(t *testing.T) {
 	t.Parallel()
 	many, ttl, watched := 100, 10*time.Second, time.Duration(0)
@@ -78,7 +78,7 @@ func TestManyStreams(t *testing.T) {
 		waiting.Go(func() {
 			status, o, err := ask(ctx, client, second.url()+"/v1/acquire", object{"key": fmt.Sprint("stream:", i), "wait_ms": 60_000})
 			if err == nil && status == http.StatusOK {
-				t.Errorf("somebody else has got %v", o)
+				t.Errorf("another caller got %v", o)
 			}
 		})
 	}

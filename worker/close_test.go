@@ -83,8 +83,8 @@ func TestCloseParksTheLocksOfAbortedHandlers(t *testing.T) {
 	}
 }
 
-// A handler that does not return bounds nobody: Close gives up with ctx, and can
-// be called again.
+// A handler that does not return does not block Close: it gives up with ctx, and can be
+// called again.
 func TestCloseIsBoundedByItsContext(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
@@ -180,7 +180,7 @@ func TestCloseWhileAttemptsBegin(t *testing.T) {
 		}
 		for i := range tasks {
 			if key := fmt.Sprint("key-task-", i); r.status(key).State == joblock.StateHeld {
-				t.Errorf("lock %q is held by nobody", key)
+				t.Errorf("lock %q is held without a holder", key)
 			}
 		}
 		time.Sleep(time.Minute)

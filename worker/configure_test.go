@@ -82,8 +82,8 @@ func TestConfiguredFunctionsSeeTheHandlersOwnErrors(t *testing.T) {
 				if _, info := r.task("a"); info.LastErr != "third" {
 					t.Errorf("last error %q, want %q", info.LastErr, "third")
 				}
-				// asynq asks for the delay after the failure is told and weighed; here
-				// it is known before, because the reservation depends on it.
+				// asynq asks for the delay after it has reported and judged the failure; the
+				// worker asks before, because the reservation depends on it.
 				seen := map[call]bool{}
 				for _, c := range s.got() {
 					seen[c] = true

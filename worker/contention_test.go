@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// steal frees the key of a waiting job and takes it for somebody else.
+// steal frees the key of a waiting job and takes it for another holder.
 func (r *rig) steal(key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	r.t.Helper()
 	ctx := context.Background()
@@ -26,8 +26,8 @@ func (r *rig) steal(key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	return lock
 }
 
-// A job that finds its lock busy waits for it, whatever its retries and however
-// long it takes: not archived, not charged, and nobody is alarmed.
+// A job that finds its lock busy waits for it, whatever its retries and however long it
+// takes: it is not archived, loses no retry, and is not reported as failed.
 func TestContentionNeverCostsAJob(t *testing.T) {
 	for retries := range 3 {
 		for used := range retries + 1 {
@@ -186,8 +186,8 @@ func TestWaitingInPlace(t *testing.T) {
 	}
 }
 
-// The lock is free between two runs of a job that ended for good with a panic;
-// whoever takes it then keeps it.
+// The lock is free between two runs of a job that ended for good with a panic; a caller
+// that takes it then keeps it.
 func TestLastDeliveryLeavesTheLockOfASuccessorAlone(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
@@ -207,8 +207,8 @@ func TestLastDeliveryLeavesTheLockOfASuccessorAlone(t *testing.T) {
 	})
 }
 
-// When a lock is lost in the middle of a run, the handler is told why, and the
-// next attempt takes the lock again.
+// When a lock is lost in the middle of a run, the handler's context says why, and the next
+// attempt takes the lock again.
 func TestLockLostDuringTheRun(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe

@@ -15,9 +15,9 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// crash leaves behind what a worker does that is killed while it runs the task:
-// the task active under a lease of asynq's that ended a minute ago, the lock held
-// by nobody who renews it.
+// crash leaves the state of a worker that was killed while it ran the task: the task is
+// active under a lease of asynq's that expired a minute ago, and its lock is held but not
+// renewed.
 func (r *rig) crash(id string, token joblock.Token) {
 	r.t.Helper()
 	ctx := context.Background()
@@ -62,8 +62,8 @@ func TestCrashedAttemptIsTakenUpByTheNext(t *testing.T) {
 	})
 }
 
-// asynq's recoverer archives without telling anybody. The spare retry brings the
-// task back once, so that its lock is freed and somebody hears of it.
+// asynq's recoverer archives without calling anything. The spare retry brings the task
+// back once, so that its lock is freed and the failure is reported.
 func TestCrashOnTheLastAttempt(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
@@ -83,8 +83,8 @@ func TestCrashOnTheLastAttempt(t *testing.T) {
 	})
 }
 
-// Somebody has the archived task run again before the lease of the dead has run
-// out: the second check of it leaves the lock to the task.
+// The archived task is run again before the lease of the dead worker expires: the second
+// check of that worker's lock leaves the lock to the task.
 func TestRunTaskWhileTheLeaseOfTheDeadRunsOn(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
@@ -107,7 +107,7 @@ func TestDuplicateDeliveryWhileTheFirstRuns(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		token := r.enqueue("a", 0)
-		// Somebody else's process runs the attempt, and renews.
+		// Another process runs the attempt, and renews.
 		other := r.newLocker()
 		lock, err := other.Resume(context.Background(), token, joblock.ForJob(envelope.Job(queue, "a")))
 		if err != nil {
@@ -196,8 +196,8 @@ func TestRunTaskOfAnArchivedTask(t *testing.T) {
 	}
 }
 
-// A completed task that was run again runs, each time, as it does with asynq
-// alone. A duplicate delivery of it is told from that: asynq has not completed it.
+// A completed task that was run again runs, each time, as it does with asynq alone. A
+// duplicate delivery of it is something else: asynq has not completed it.
 func TestRunTaskOfACompletedTask(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe

@@ -55,7 +55,7 @@ func (w *tools) logDistrust(ctx context.Context, cause envelope.Cause, attrs ...
 	d := &w.distrusts
 	d.mu.Lock()
 	now := time.Now()
-	if last, told := d.last[cause]; told && now.Sub(last) < distrustEvery {
+	if last, known := d.last[cause]; known && now.Sub(last) < distrustEvery {
 		d.more[cause]++
 		d.mu.Unlock()
 		return

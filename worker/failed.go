@@ -42,12 +42,12 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	a.tries.Budget = verdict.Budget(env.Envelope, a.tries.Limit)
 	ctx = withRetries(ctx, a.tries.Budget, a.tries.Limit)
 	if fe, ok := errors.AsType[*verdict.Final](err); ok {
-		if !fe.Told {
+		if !fe.Reported {
 			handler.HandleError(ctx, task, fe.Err)
 		}
 		return // the middleware has settled the locks
 	}
-	if !a.tries.Spent() && verdict.RanOutside(err, a.ctx.Err()) && !w.told.middleware.Swap(true) {
+	if !a.tries.Spent() && verdict.RanOutside(err, a.ctx.Err()) && !w.logged.middleware.Swap(true) {
 		a.log().Error("worker: a task was run without the locks that it carries: the server's mux needs Use(w.Middleware), first")
 	}
 	handler.HandleError(ctx, task, verdict.Original(err))

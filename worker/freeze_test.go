@@ -72,9 +72,9 @@ func TestFailureReachesAsynqWhileTheLocksStoreHangs(t *testing.T) {
 					r.faults.Set(faultstore.Fault{Mode: mode}, faultstore.Park, faultstore.Renew)
 					return errBoom
 				})))
-				r.until("told", func() bool { _, info := r.task("a"); return info.Retried == 1 })
+				r.until("retried", func() bool { _, info := r.task("a"); return info.Retried == 1 })
 				if _, info := r.task("a"); info.LastErr != "boom" && !strings.HasPrefix(info.LastErr, "worker: snoozed") {
-					t.Errorf("asynq was told %q, want the handler's own error", info.LastErr)
+					t.Errorf("asynq got %q, want the handler's own error", info.LastErr)
 				}
 				time.Sleep(5 * time.Second)
 				r.faults.Clear()

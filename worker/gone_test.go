@@ -266,9 +266,9 @@ func TestGoneIsWarnedAboutOnce(t *testing.T) {
 	}
 }
 
-// A lock that was taken anew is the job's like any other: the retry resumes it, with the
-// token of the one that had gone.
-func TestRetryResumesTheLockThatWasTakenAnew(t *testing.T) {
+// A lock that was taken again is the job's like any other: the retry resumes it, with the
+// token of the lock before.
+func TestRetryResumesTheLockThatWasTakenAgain(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		var fences []int64
@@ -300,7 +300,7 @@ func TestRetryResumesTheLockThatWasTakenAnew(t *testing.T) {
 }
 
 // A task may carry a lock on a key that applications cannot take by name: a permit of
-// a limit. It takes that anew like any other.
+// a limit. It takes that again like any other.
 func TestGoneLockOnTheToolkitsOwnKey(t *testing.T) {
 	virtual(t, func(r *rig) {
 		lock, err := limit.New(r.locks, 2).TryAcquire(context.Background(), "key")

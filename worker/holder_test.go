@@ -12,8 +12,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Whoever looks at the lock sees which attempt of how many has it. An archived task
-// that was run again gets one more; the panic had cost it its spare one.
+// The record of the lock says which attempt of how many has it. An archived task that was
+// run again gets one more; the panic had cost it its spare one.
 func TestHolderNamesTheAttempt(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end  func(context.Context, int) error

@@ -52,7 +52,7 @@ func TestHostileHeaders(t *testing.T) {
 				if told := p.heard(); len(told) != 2 {
 					t.Errorf("the ErrorHandler heard %+v, want the two failures", told)
 				}
-				r.wantToldOnce("locks in a task's header count for nothing")
+				r.wantLoggedOnce("locks in a task's header count for nothing")
 				if strings.Contains(r.log.String(), core.Token(tokens[0]).Owner()) {
 					t.Error("the log shows the owner token")
 				}
@@ -61,8 +61,8 @@ func TestHostileHeaders(t *testing.T) {
 	}
 }
 
-// wantToldOnce checks that the log has one line of level ERROR with text.
-func (r *rig) wantToldOnce(text string) {
+// wantLoggedOnce checks that the log has one line of level ERROR with text.
+func (r *rig) wantLoggedOnce(text string) {
 	r.t.Helper()
 	n := 0
 	for line := range strings.Lines(r.log.String()) {
@@ -115,8 +115,8 @@ func TestHeaderCannotRaiseTheRetries(t *testing.T) {
 	})
 }
 
-// A task without a spare retry, as somebody else may have enqueued it, ends as
-// any other, and the ErrorHandler hears of its last failure.
+// A task without a spare retry, as another program may have enqueued it, ends as any other,
+// and the ErrorHandler gets its last failure.
 func TestTaskWithoutASpareRetry(t *testing.T) {
 	for name, f := range map[string]func(context.Context, int) error{"error": fail, "panic": blow, "timeout": obey} {
 		t.Run(name, func(t *testing.T) {

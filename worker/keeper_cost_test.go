@@ -40,7 +40,7 @@ func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 
 // What a period costs depends on the locks that wait, and on nothing else: a few pages
 // of their queue, three calls of the store for each batch of them, and a question every
-// second for what is due. Those that somebody holds, and those that are over, cost asynq
+// second for what is due. Those that are held, and those that have ended, cost asynq
 // nothing. The lock of a deleted task is freed within a period all the same.
 func TestCostOfAPeriod(t *testing.T) {
 	const waiting, running = 2000, 100 // four batches of the store, two pages of asynq's lists

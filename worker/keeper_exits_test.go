@@ -119,7 +119,7 @@ func TestLockAfterTheInspector(t *testing.T) {
 }
 
 // asynq's recoverer archives the task of a worker that was killed in its last
-// attempt, and calls nothing. Without a spare retry nobody else would free its lock.
+// attempt, and calls nothing. Without a spare retry nothing but the keeper would free its lock.
 func TestCrashOnTheLastAttemptWithoutASpareRetry(t *testing.T) {
 	kept(t, func(r *rig) {
 		var p probe

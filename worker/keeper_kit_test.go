@@ -66,9 +66,9 @@ func (r *rig) wantFreed(key, reason string) {
 	}
 }
 
-// hang has the Workers made from now on ask an asynq whose Redis is silent until it
-// is told to answer: as with a default client, it takes twenty seconds to fail,
-// whatever the context says.
+// hang makes Workers that are created from now on ask an asynq whose Redis is silent until
+// it is released: as with a default client, a call takes twenty seconds to fail, whatever
+// its context says.
 func (r *rig) hang() *silent {
 	rdb, hook := redistest.MiniClient(r.t, r.mini), new(silent)
 	rdb.AddHook(hook)

@@ -40,10 +40,10 @@ func TestKeeperLeavesWhatItDoesNotKnow(t *testing.T) {
 		for _, job := range []string{"a batch run", "elsewhere/1", "default", "/1"} {
 			r.parkFor("of "+job, job)
 		}
-		r.parkFor("of nobody", "")
+		r.parkFor("of no job", "")
 		r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
 		time.Sleep(time.Hour)
-		for _, key := range []string{"of a batch run", "of elsewhere/1", "of default", "of /1", "of nobody", "key-a"} {
+		for _, key := range []string{"of a batch run", "of elsewhere/1", "of default", "of /1", "of no job", "key-a"} {
 			if st := r.status(key); st.State != joblock.StateParked {
 				t.Errorf("lock %q is %s because %q, want it left alone", key, st.State, st.Reason)
 			}
@@ -210,7 +210,7 @@ func TestKeeperMeetsATaskThatCannotBeRead(t *testing.T) {
 }
 
 // A reservation that ran out while no keeper was up is taken up again for a task that
-// lives, if nobody has had the key since.
+// lives, if the key has had no other holder since.
 func TestKeeperTakesUpWhatHasLapsed(t *testing.T) {
 	virtual(t, func(r *rig) {
 		r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
@@ -230,7 +230,7 @@ func TestKeeperTakesUpWhatHasLapsed(t *testing.T) {
 		time.Sleep(every / 2) // one check
 		r.wantState("key-a", joblock.StateParked, "a")
 		if st := r.status("key-taken"); st.State != joblock.StateHeld || st.Job != "" {
-			t.Errorf("the lock that somebody took is %+v, want theirs", st)
+			t.Errorf("the lock that another holder took is %+v, want it kept", st)
 		}
 		if st := r.status("key-dead"); st.Ended != joblock.EndedLapsed {
 			t.Errorf("the lock of no task is %+v, want lapsed as it was", st)

@@ -180,7 +180,7 @@ func TestKeeperThatComesBackLate(t *testing.T) {
 
 // Run ends promptly, whatever it waits for.
 func TestRunEndsWithItsContext(t *testing.T) {
-	for _, doing := range []string{"working", "standing by", "working beside another", "asking asynq", "reading", "in an outage"} {
+	for _, doing := range []string{"working", "standing by", "working with another", "asking asynq", "reading", "in an outage"} {
 		t.Run(doing, func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				r.enqueue("a", 0, asynq.ProcessIn(10*time.Hour))
@@ -190,7 +190,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 				case "standing by":
 					r.keep(r.newLocker(), worker.Config{})
 					time.Sleep(time.Second)
-				case "working beside another":
+				case "working with another":
 					keepers = 2
 					r.keep(r.newLocker(), worker.Config{Keeper: worker.KeeperConfig{MaxKeepers: keepers}})
 					time.Sleep(time.Second)
@@ -354,7 +354,7 @@ func TestListsWithoutAnAnswer(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		if !strings.Contains(r.log.String(), "could not read the lists of a queue") {
-			t.Error("nobody is told that lists have no answer")
+			t.Error("the log does not say that lists have no answer")
 		}
 	})
 }

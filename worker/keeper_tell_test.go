@@ -12,8 +12,8 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// Whoever can read the locks can read what the keeper that works has found, without asking its process.
-func TestKeeperTellsItsFigures(t *testing.T) {
+// A program that can read the locks can read what the working keeper has found, without asking its process.
+func TestKeeperPublishesItsStats(t *testing.T) {
 	virtual(t, func(r *rig) {
 		read := func() (workerstats.Keeper, memo.View) {
 			r.t.Helper()

@@ -199,8 +199,8 @@ func TestNoAttemptMoreForTheRecordOfANewerBuild(t *testing.T) {
 	})
 }
 
-// wantNewerTold checks that the log has lines about newer headers, no more than one a minute, and no other errors.
-func (r *rig) wantNewerTold() {
+// wantNewerReported checks that the log has lines about newer headers, no more than one a minute, and no other errors.
+func (r *rig) wantNewerReported() {
 	r.t.Helper()
 	r.wantTrustErrors(newerText)
 	if log := r.log.String(); !strings.Contains(log, "this build cannot read it: ") || !strings.Contains(log, "a worker of that build gets it") {
@@ -259,7 +259,7 @@ func TestTaskOfANewerBuildWaitsForAReader(t *testing.T) {
 				if !c.overlap {
 					r.wantEnded("key-a", "job done")
 				}
-				r.wantNewerTold()
+				r.wantNewerReported()
 			})
 		})
 	}
@@ -362,7 +362,7 @@ func testGroupWithAMember(t *testing.T, told string, other func(newer, readable 
 			keys <- fmt.Sprint(keysHeld(ctx))
 			return nil
 		}))
-		r.until("it was told", func() bool { return strings.Contains(r.log.String(), told) })
+		r.until("it was logged", func() bool { return strings.Contains(r.log.String(), told) })
 		began := time.Now()
 		time.Sleep(10 * time.Minute)
 		r.wantRuns(&p, 0)

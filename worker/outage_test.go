@@ -151,7 +151,7 @@ func TestStoreThatHangsForLongerThanTheTimeout(t *testing.T) {
 }
 
 // A resumption is seen through to its answer beyond the attempt's time: given up
-// half-way it would leave the lock held by nobody for the rest of the lease.
+// half-way it would leave the lock without a holder for the rest of the lease.
 func TestTimeoutWhileTheAnswerToAResumptionIsOwed(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
@@ -208,8 +208,8 @@ func TestStoreUnavailableWhenTheTaskEnds(t *testing.T) {
 	}
 }
 
-// An attempt whose lock went with the store's answers is not told so before its
-// trust is over, and its successor waits for the same.
+// An attempt whose lock was lost because the store no longer answers is not notified before
+// its trust deadline, and its successor waits for the same.
 func TestStoreUnavailableDuringTheRun(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe

@@ -162,7 +162,7 @@ func (o *overlap) snoozed(a *attempt, err error) *snoozedTask {
 
 // outOfOrder logs, once per Worker, that a task with locks has reached WithoutOverlapping before Middleware.
 func (w *tools) outOfOrder(a *attempt) {
-	if _, inside := a.ctx.Value(envelopeKey{}).(envelope.Envelope); inside || !a.mayCarry() || w.told.order.Swap(true) {
+	if _, inside := a.ctx.Value(envelopeKey{}).(envelope.Envelope); inside || !a.mayCarry() || w.logged.order.Swap(true) {
 		return
 	}
 	a.log().Error("worker: a task that carries locks has reached WithoutOverlapping before Middleware: " +

@@ -17,7 +17,7 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// occupy takes key for somebody else.
+// occupy takes key for another holder.
 func (r *rig) occupy(key string, opts ...joblock.AcquireOption) *joblock.Lock {
 	r.t.Helper()
 	return r.occupyBy(r.locks.TryAcquire, key, opts...)
@@ -209,7 +209,7 @@ func TestPoliciesForABusyKey(t *testing.T) {
 	}
 }
 
-// A store that is away is nobody who is in the way: the task is snoozed, or waits,
+// An unavailable store does not count as another holder: the task is snoozed, or waits,
 // whatever the policy.
 func TestStoreAwayWhenATaskTakesItsLock(t *testing.T) {
 	for _, retries := range []int{0, 1} {
@@ -299,7 +299,7 @@ func TestLockThatComesWhenTheTasksTimeIsUp(t *testing.T) {
 		r.serve(service{use: overlap()}, p.handler(succeed))
 		r.plain(1, "k", 1, asynq.Timeout(2*time.Second))
 		r.untilRetry("k-0", 0)
-		time.Sleep(6 * time.Second) // nobody remembers for long that the lock was there
+		time.Sleep(6 * time.Second) // the store remembers only briefly that the lock was there
 		r.wantRuns(&p, 0)
 		r.wantEnded("k", "attempt over")
 		r.wantDone("k-0")

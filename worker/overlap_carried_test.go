@@ -65,7 +65,7 @@ func TestTaskThatCarriesALockAndWantsAnother(t *testing.T) {
 	}
 }
 
-// What happens to the task becomes of the lock that it carries.
+// The lock that a task carries is kept or freed with the task.
 func TestPoliciesForATaskThatCarriesALock(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -57,7 +57,7 @@ func TestTasksOfOtherClientsWaitInLine(t *testing.T) {
 	})
 }
 
-// A task in the line of a sequence with a Limit runs in whichever slot comes free first, beside the job in the other one.
+// A task in the line of a sequence with a Limit runs in whichever slot is free first, next to the job in the other one.
 // The jobs of the sequence have their slots, and line up for nothing more.
 func TestTurnInAnotherSlot(t *testing.T) {
 	for _, c := range []struct{ name, ends, stays string }{{"the second slot", "b", "a"}, {"the first slot", "a", "b"}} {
@@ -152,7 +152,7 @@ func TestCrashInLine(t *testing.T) {
 		dying := faultstore.New(r.faults)
 		locks := r.newLockerOn(dying)
 		first := r.serve(service{locks: locks, use: inLine()}, p.handler(func(context.Context, int) error {
-			dying.Set(faultstore.Fault{Err: errBoom}, append(everyCall, faultstore.Take)...) // nobody hears of this process again
+			dying.Set(faultstore.Fault{Err: errBoom}, append(everyCall, faultstore.Take)...) // this process sends nothing any more
 			return errBoom
 		}))
 		r.submit("a", asynq.NewTask(taskType, nil), 3)

@@ -25,8 +25,7 @@ func overlap(opts ...worker.OverlapOption) []middleware {
 	}}
 }
 
-// plain enqueues tasks as somebody does who knows nothing of locks, and returns their
-// IDs.
+// plain enqueues tasks as a program without locks does, and returns their IDs.
 func (r *rig) plain(n int, key string, retries int, opts ...asynq.Option) []string {
 	r.t.Helper()
 	var ids []string
@@ -105,7 +104,7 @@ func TestTasksWithOneKeyDoNotOverlap(t *testing.T) {
 	}
 }
 
-func TestTasksThatDoNotShareAKeyRunBesideEachOther(t *testing.T) {
+func TestTasksThatDoNotShareAKeyRunConcurrently(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		var c crowd

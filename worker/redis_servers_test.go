@@ -105,7 +105,7 @@ func TestAbortOnRedis(t *testing.T) {
 	r.stop(srv, locks)
 	r.untilTask("a", "gone", "archived")
 	if took := time.Since(start); took > r.ttl/2 {
-		t.Errorf("the job was done %s after its first server was told to stop: it has waited for the lease", took)
+		t.Errorf("the job was done %s after its first server began to stop: it has waited for the lease", took)
 	}
 	r.wantTask("a", "gone", 0)
 	r.wantEnded("key-a", "job done")

@@ -76,7 +76,7 @@ func (y *tally) count(cmd redis.Cmder) {
 	}
 }
 
-// In the same Redis a job of a sequence sends two commands beside asynq's own: one that resumes its lock, and one that
+// In the same Redis a job of a sequence sends two commands in addition to asynq's own: one that resumes its lock, and one that
 // ends the job and starts the next. Elsewhere it sends four.
 func TestLocksAndTasksInTheSameRedis(t *testing.T) {
 	const all, some = 20, 5 // some: the first calls of scripts, which the server does not know, and first lookups

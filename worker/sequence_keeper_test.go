@@ -113,7 +113,7 @@ func TestTurnOfATaskThatHasEnded(t *testing.T) {
 	})
 }
 
-// Whoever crashes between the steps of a sequence leaves something to the keeper. Order is kept.
+// A process that crashes between the steps of a sequence leaves the rest to the keeper. Order is kept.
 func TestCrashBetweenTheStepsOfASequence(t *testing.T) {
 	const asynqRecovers = 2 * time.Minute
 	tests := []struct {
@@ -146,7 +146,7 @@ func TestCrashBetweenTheStepsOfASequence(t *testing.T) {
 			time.Sleep(100 * time.Millisecond) // a keeper that starts does not listen yet
 			lock := l.hold()
 			l.add(handoff.Sequence{}, "b", "c")
-			l.release(lock, nil) // the request announces the job, and the keeper hears of it
+			l.release(lock, nil) // the request announces the job, and the keeper receives that
 			return []string{"b", "c"}
 		}},
 		{"grant, then no start", 2*every + 3*time.Second, func(l *line) []string {
@@ -334,7 +334,7 @@ func TestCrashBetweenFailureAndHalt(t *testing.T) {
 	})
 }
 
-// A job that was enqueued into a halted sequence waits as well; and a push that nobody made starts nothing.
+// A job that was enqueued into a halted sequence waits as well; and a forged push starts nothing.
 func TestForgedAnnouncement(t *testing.T) {
 	kept(t, func(r *rig) {
 		l := r.line()

@@ -39,7 +39,7 @@ func (c *crew) work(ctx context.Context, d time.Duration) {
 		c.running = make(map[string]string)
 	}
 	if line, _ := driver.LineOf(slot); line != seqKey || c.running[slot] != "" {
-		c.wrong = append(c.wrong, fmt.Sprintf("%s runs in slot %s beside %q", id, slot, c.running[slot]))
+		c.wrong = append(c.wrong, fmt.Sprintf("%s runs in slot %s at the same time as %q", id, slot, c.running[slot]))
 	}
 	c.running[slot] = id
 	if !slices.Contains(c.started, id) {
@@ -111,7 +111,7 @@ func TestSeveralJobsOfASequenceAtATime(t *testing.T) {
 	})
 }
 
-// A job that has waited finds its slot, whichever slot that is, and when somebody runs its task too early.
+// A job that has waited finds its slot, whichever slot that is, even if its task is run too early.
 func TestJobFindsItsSlot(t *testing.T) {
 	virtual(t, func(r *rig) {
 		l := r.line()
@@ -138,8 +138,8 @@ func TestJobFindsItsSlot(t *testing.T) {
 	})
 }
 
-// Whoever gives a slot to a job dies before the job is started, or after its task has ended: the keeper starts the job, or
-// gives the slot to the next.
+// The process that gives a slot to a job dies before it starts the job, or after the task of the job has ended: the
+// keeper starts the job, or gives the slot to the next.
 func TestKeeperLooksAfterSlots(t *testing.T) {
 	slot := driver.SlotKey(seqKey, 2)
 	kept(t, func(r *rig) {

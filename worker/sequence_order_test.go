@@ -146,8 +146,8 @@ func (u *unwritten) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// The attempt is over, and nobody says what asynq has written: after Close the key stays with the job until the keeper
-// knows.
+// The attempt has ended, and it is not known what asynq has written: after Close the key stays with the job until the
+// keeper knows.
 func TestCloseBeforeAsynqHasTheResult(t *testing.T) {
 	virtual(t, func(r *rig) {
 		l := r.line()
@@ -169,9 +169,9 @@ func TestCloseBeforeAsynqHasTheResult(t *testing.T) {
 	})
 }
 
-// What one job of a sequence costs asynq's Redis besides its enqueue and asynq's Dequeue: the command that runs its task,
-// asynq's own command that writes its end, and a lookup of that end. Nobody asks whether the queue exists, or whether the
-// task is scheduled.
+// What one job of a sequence costs asynq's Redis in addition to its enqueue and asynq's Dequeue: the command that runs its
+// task, asynq's own command that writes its end, and a lookup of that end. No command asks whether the queue exists, or
+// whether the task is scheduled.
 func TestCommandsOfAJobOfASequence(t *testing.T) {
 	virtual(t, func(r *rig) {
 		l := r.line()

@@ -26,7 +26,7 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// Three jobs of one key run in the order of their enqueues, and whoever ends one starts the next: no poll, no keeper.
+// Three jobs of one key run in the order of their enqueues, and the process that ends one starts the next: no poll, no keeper.
 func TestJobsOfASequenceRunInOrder(t *testing.T) {
 	virtual(t, func(r *rig) {
 		l := r.line()
@@ -237,14 +237,14 @@ func TestTurnBeforeTheTime(t *testing.T) {
 		asked := time.Now()
 		r.untilTask("d", "gone")
 		if took := time.Since(asked); took > time.Minute {
-			t.Errorf("d ran %s after somebody had run it", took)
+			t.Errorf("d ran %s after RunTask", took)
 		}
 		l.wantOrder(&p, "a", "b", "c", "d")
 	})
 }
 
 // No job runs before its time, although asynq cuts the times of tasks to whole seconds: neither a job that has its turn
-// before its time, nor a job that has waited for nobody.
+// before its time, nor a job that did not have to wait.
 func TestTimeWithinASecond(t *testing.T) {
 	virtual(t, func(r *rig) {
 		l := r.line()
@@ -266,7 +266,7 @@ func TestTimeWithinASecond(t *testing.T) {
 	})
 }
 
-// A job whose place was lost lines up again, and somebody hears of it, whichever answers are lost.
+// A job whose place was lost lines up again, and that is logged, whichever answers are lost.
 func TestJobThatHasLostItsPlace(t *testing.T) {
 	for name, lost := range map[string][]string{
 		"all answers come":                   nil,
@@ -298,7 +298,7 @@ func TestJobThatHasLostItsPlace(t *testing.T) {
 	}
 }
 
-// The turn of a job comes while an attempt asks for the job's place: nobody is told of a lost place.
+// The turn of a job comes while an attempt asks for the job's place: no lost place is reported.
 func TestTurnThatComesWhileAJobLinesUp(t *testing.T) {
 	virtual(t, func(r *rig) {
 		l := r.line()
@@ -317,7 +317,7 @@ func TestTurnThatComesWhileAJobLinesUp(t *testing.T) {
 		r.untilTask("b", "gone")
 		l.wantOrder(&p, "a", "b")
 		if log := r.log.String(); strings.Contains(log, lostPlace) || strings.Contains(log, "level=WARN") {
-			t.Errorf("somebody is told of a lost place:\n%s", log)
+			t.Errorf("a lost place is reported:\n%s", log)
 		}
 	})
 }
@@ -334,7 +334,7 @@ func TestKeyThatIsFreeWhileAJobLinesUp(t *testing.T) {
 					t.Fatal(err)
 				}
 				l.add(handoff.Sequence{}, steps...)
-				time.Sleep(2 * time.Minute) // the reservation ends, and nobody looks
+				time.Sleep(2 * time.Minute) // the reservation ends, and nothing reads it
 				if st := r.status(token.Key()); st.Locked() {
 					t.Fatalf("the key is %s", st.State)
 				}

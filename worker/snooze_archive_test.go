@@ -298,7 +298,7 @@ func TestCloseLeavesNoTaskInTheArchive(t *testing.T) {
 }
 
 // If the process dies meanwhile the keeper of another takes the task out. So it does if
-// the store of the locks was away for so long that nobody could tell.
+// the store of the locks was away too long to know.
 func TestKeeperTakesATaskOutOfTheArchive(t *testing.T) {
 	kept(t, func(r *rig) {
 		var p probe

@@ -71,7 +71,7 @@ func runsOf(t *testing.T, bare bool, what string, end func(context.Context, int)
 		time.Sleep(10 * time.Minute)
 		out.state, _ = r.task("a")
 		out.runs = p.count()
-		if what != "crash" { // asynq's recoverer tells nobody; the worker does
+		if what != "crash" { // asynq's recoverer does not call the ErrorHandler; the worker does
 			out.told = len(p.heard())
 		}
 		if out.state == "retry" || out.state == "pending" {
@@ -111,8 +111,8 @@ func TestLastAttemptIsArchivedWithoutAnotherDelivery(t *testing.T) {
 	}
 }
 
-// Each time that somebody has an archived task run again it runs once, whatever the run
-// before has ended by.
+// Each RunTask of an archived task runs it once, in whatever way the run before has
+// ended.
 func TestEachRunTaskOfAnArchivedTaskRunsIt(t *testing.T) {
 	for name, end := range map[string]func(context.Context, int) error{"error": fail, "timeout": obey, "panic": blow} {
 		for which, counted := range map[string]func(error) bool{"all count": nil, "none counts": func(error) bool { return false }} {

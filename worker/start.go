@@ -66,7 +66,7 @@ func startAt(ctx context.Context, h asynq.Handler, marked bool) error {
 func startedTooEarly(ctx context.Context, err error) {
 	c, ok := ctx.Value(startKey{}).(*carrier)
 	_, snoozed := errors.AsType[*verdict.Snooze](err)
-	if ok && c.started && snoozed && !c.w.told.started.Swap(true) {
+	if ok && c.started && snoozed && !c.w.logged.started.Swap(true) {
 		c.log().Error("worker: a task was snoozed after it had given up the key that it has until it starts; " +
 			"another task may now be queued for that key; another package's middleware hides WithoutOverlapping: register Worker.Started as the innermost")
 	}

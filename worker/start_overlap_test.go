@@ -104,8 +104,8 @@ func TestLockUntilStartOfATaskThatDoesNotStart(t *testing.T) {
 	}
 }
 
-// Nobody can give a key up for the next job and run under it. Such a task does not run
-// without a lock: it fails, and is there to be run when the program has been changed.
+// A job cannot give up its key for the next job and also run under it. Such a task does not
+// run without a lock: it fails, and can be run again once the program has been fixed.
 func TestLockUntilStartIsNotThatOfWithoutOverlapping(t *testing.T) {
 	for name, use := range map[string][]middleware{
 		"alone":                   overlap(),
@@ -167,7 +167,7 @@ func TestLockFromStartIsThatOfWithoutOverlapping(t *testing.T) {
 }
 
 // A permit is another lock than that on its key.
-func TestLockUntilStartBesideAPermitOfItsKey(t *testing.T) {
+func TestLockUntilStartWithAPermitOfItsKey(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.untilStartOf("a", "key-a", 0)
@@ -183,8 +183,8 @@ func TestLockUntilStartBesideAPermitOfItsKey(t *testing.T) {
 	})
 }
 
-// Where it cannot be seen that a task may still be snoozed, it is told how to.
-func TestLockUntilStartGivenUpTooEarlyIsTold(t *testing.T) {
+// Where the worker cannot see that a task may still be snoozed, the log says how to make that visible.
+func TestLockUntilStartGivenUpTooEarlyIsReported(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		lock := r.occupy("k")

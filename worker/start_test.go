@@ -56,8 +56,8 @@ func TestLockUntilStartIsFreeWhileTheHandlerRuns(t *testing.T) {
 	})
 }
 
-// Later attempts run whoever has the key by then, and leave it alone; Config.OnLockLost
-// does not count.
+// Later attempts run whichever job has the key by then, and leave the key alone;
+// Config.OnLockLost does not count.
 func TestRetryAfterLockUntilStart(t *testing.T) {
 	for _, policy := range policies {
 		t.Run(string(policy), func(t *testing.T) {
@@ -117,8 +117,8 @@ func TestLockUntilStartStaysWhileTheSnoozedTaskWaits(t *testing.T) {
 	})
 }
 
-// Somebody has the lock in hand to put another task in the place of this one, which
-// then must not start, and must not keep the lock that it would run under.
+// A caller has resumed the lock to put another task in the place of this one, which then
+// must not start, and must not keep the lock that it would run under.
 func TestLockUntilStartInHandPutsTheTaskBack(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe

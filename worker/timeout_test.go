@@ -23,8 +23,8 @@ func deaf(d time.Duration) func(context.Context, int) error {
 // atOnce is a RetryDelayFunc.
 func atOnce(int, error, *asynq.Task) time.Duration { return 0 }
 
-// asynq does not wait for a handler after its timeout. Alone it starts the next
-// attempt beside it; with a lock the next attempt has to wait for it.
+// asynq does not wait for a handler after its timeout. On its own it starts the
+// next attempt while the handler still runs; with a lock the next attempt waits for it.
 func TestHandlerDeafToItsTimeoutNeverRunsTwiceAtOnce(t *testing.T) {
 	for name, bare := range map[string]bool{"asynq alone": true, "with the middleware": false} {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func parkErr(lock *joblock.Lock) error {
 }
 
 // The lock of a task that is over is freed although its last handler never
-// returns: nobody else would come for it before the reservation's end.
+// returns: nothing else would free it before the reservation's end.
 func TestHandlerThatHangsForEverDoesNotKeepTheLockOfAnArchivedTask(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe

@@ -31,7 +31,7 @@ type tools struct {
 	rates     rateStarts // the tasks that RateLimit has snoozed
 	notices   notices
 	distrusts distrusts
-	told      struct{ configure, middleware, order, started atomic.Bool } // which mistakes in the set-up were logged
+	logged    struct{ configure, middleware, order, started atomic.Bool } // which mistakes in the set-up were logged
 	inArchive atomic.Int64                                                // how many tasks are in the archive for a snooze
 	usual     usualTimes                                                  // how long tasks take
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// stranger is somebody who can enqueue tasks, and knows all of this module, but not the
-// locks' store.
+// stranger returns the seal of a program that can enqueue tasks and knows all of this module,
+// but not the locks' store.
 func (r *rig) stranger() *seal.Ring {
 	r.t.Helper()
 	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}),
@@ -37,7 +37,7 @@ func (r *rig) stranger() *seal.Ring {
 	return (*core.Locker)(locks).Ring()
 }
 
-// forged are the tokens of n keys that nobody has issued, and of others.
+// forged returns tokens of n keys, and of others, that no store has issued.
 func (r *rig) forged(n int, others ...string) []joblock.Token {
 	r.t.Helper()
 	var tokens []joblock.Token
@@ -113,7 +113,7 @@ func TestTheRightToEnqueueIsNotTheRightToLock(t *testing.T) {
 					r.untilRetry("a", 0) // this worker cannot verify its header: a worker that has the key may come
 					for _, run := range p.all() {
 						if run.budget != 2 {
-							t.Errorf("an attempt was told of %d retries, asynq was of 2", run.budget)
+							t.Errorf("an attempt got %d retries, asynq 2", run.budget)
 						}
 					}
 					r.wantState("parked", joblock.StateParked, "waits")

@@ -33,7 +33,7 @@ func TestLockThatIsNoLongerRenewedIsNoLossFromOutside(t *testing.T) {
 		r.wantTask("a", "archived", 1)
 		r.wantRuns(&p, 2)
 		if told := p.heard(); len(told) != 2 {
-			t.Errorf("the ErrorHandler heard %+v, want it told of both attempts", told)
+			t.Errorf("the ErrorHandler got %+v, want both attempts", told)
 		}
 	})
 }

@@ -33,7 +33,7 @@ func (r *rig) usual() (table workerstats.Durations, of []time.Duration) {
 	return table, of
 }
 
-// lengths is a handler that takes as long as it is told.
+// lengths is a handler whose runs take a set time.
 type lengths struct {
 	mu   sync.Mutex
 	took time.Duration
@@ -55,7 +55,7 @@ func (l *lengths) handle(context.Context, *asynq.Task) error {
 }
 
 // How long attempts take that succeed can be read by everybody. The others do not count. No other job waits for that.
-func TestHowLongTasksUsuallyTakeIsTold(t *testing.T) {
+func TestHowLongTasksUsuallyTakeIsPublished(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var l lengths
 		r.serve(service{}, l.handle)
@@ -92,7 +92,7 @@ func TestHowLongTasksUsuallyTakeIsTold(t *testing.T) {
 }
 
 // A process writes once a minute, however many jobs it runs, and a write that fails delays no job.
-func TestTellingHowLongTasksTakeCostsNoJobAnything(t *testing.T) {
+func TestPublishingHowLongTasksTakeCostsNoJobAnything(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var l lengths
 		l.next(10*time.Millisecond, nil)
@@ -111,7 +111,7 @@ func TestTellingHowLongTasksTakeCostsNoJobAnything(t *testing.T) {
 	})
 }
 
-// A task that gets its lock only in WithoutOverlapping counts as well, and once if it carries a lock besides.
+// A task that gets its lock only in WithoutOverlapping counts as well, and once if it also carries a lock.
 func TestHowLongTasksTakeThatMustNotOverlap(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var l lengths

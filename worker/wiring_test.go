@@ -12,9 +12,8 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// What is wrong with how a Worker was put together is told when the first task shows it,
-// once.
-func TestWrongWiringIsTold(t *testing.T) {
+// A mistake in how a Worker is wired up is logged once, when the first task shows it.
+func TestWrongWiringIsReported(t *testing.T) {
 	key := func(*asynq.Task) string { return "k" }
 	for _, tt := range []struct {
 		name   string

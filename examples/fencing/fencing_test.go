@@ -71,10 +71,10 @@ func postgres(t *testing.T) string {
 		t.Helper()
 		cmd := exec.Command(filepath.Join(bin, name), args...)
 		if os.Geteuid() == 0 { // which PostgreSQL refuses
-			if err := exec.Command("chown", "-R", "nobody", dir).Run(); err != nil {
+			if err := exec.Command("chown", "-R", "daemon", dir).Run(); err != nil {
 				t.Skip("root, and no chown: ", err)
 			}
-			cmd = exec.Command("runuser", append([]string{"-u", "nobody", "--", filepath.Join(bin, name)}, args...)...)
+			cmd = exec.Command("runuser", append([]string{"-u", "daemon", "--", filepath.Join(bin, name)}, args...)...)
 		}
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {

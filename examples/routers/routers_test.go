@@ -137,7 +137,7 @@ func TestAMissingPartOfTheKeyIsNoSharedLock(t *testing.T) {
 	})
 }
 
-func TestTheHandlerLearnsOfALoss(t *testing.T) {
+func TestTheHandlerIsCancelledOnALoss(t *testing.T) {
 	onEachStack(t, func(b *bench, send sender) {
 		b.work = func(ctx context.Context) error {
 			b.Kit.Lose("export:acct-7")

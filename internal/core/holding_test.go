@@ -904,7 +904,7 @@ func (p *holdingPlay) fail(why string) {
 }
 
 // The error of a loss says if this process stood still, and if its holder has ended the renewals.
-func TestLossTellsWhatHasStoodStill(t *testing.T) {
+func TestLossSaysWhatStoodStill(t *testing.T) {
 	const stood = "seen 6s after it: this process stood still"
 	for _, c := range []struct {
 		seen time.Duration

@@ -36,9 +36,9 @@ func (k *Lock) end(ctx context.Context, op string, r Release) error {
 // ending is a lock whose Release is under way.
 type ending struct {
 	releasing
-	at   int // place of the lock in the batch
-	told event.Event
-	span *span // of the holding
+	at     int // place of the lock in the batch
+	report event.Event
+	span   *span // of the holding
 }
 
 // endLocks ends locks of this Locker, in one batch. The errors go into errs, in the order of the locks.
@@ -106,7 +106,7 @@ func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed e
 	k.mu.Lock()
 	kind, why, err := k.h.releaseAnswered(op, end.releasing, reply, failed)
 	k.mu.Unlock()
-	if e := end.told; kind != 0 && e.Kind != 0 {
+	if e := end.report; kind != 0 && e.Kind != 0 {
 		e.Kind, e.Err, e.Reason = kind, why, reason
 		k.tell(end.span, e)
 	}

@@ -36,7 +36,7 @@ func playForce() int {
 
 // A lock that another process takes away is lost long before its next renewal, and
 // the one that waits for it gets it.
-func TestForceReleaseTellsAnotherProcessAtOnce(t *testing.T) {
+func TestForceReleaseNotifiesAnotherProcessAtOnce(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	// The first renewal is 20 minutes away; without the push this would hang.

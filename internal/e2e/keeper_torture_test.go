@@ -172,9 +172,9 @@ func feed(t *testing.T, locks *joblock.Locker, web *handoff.Client, key, id stri
 
 // cutLeases ends asynq's leases on the tasks that none of procs is at work on, so
 // that the next server that starts recovers them. Those that one of them is about
-// to begin with, or has just ended, are delivered twice then, which is as well. The
-// function told gets each task before.
-func cutLeases(t *testing.T, rdb *redis.Client, procs []*workerProc, told func(id string)) {
+// to begin with, or has just ended, are delivered twice then, which is as well. before is
+// called with each task first.
+func cutLeases(t *testing.T, rdb *redis.Client, procs []*workerProc, before func(id string)) {
 	t.Helper()
 	ctx := context.Background()
 	ids, err := rdb.ZRange(ctx, "asynq:{default}:lease", 0, -1).Result()
@@ -193,7 +193,7 @@ func cutLeases(t *testing.T, rdb *redis.Client, procs []*workerProc, told func(i
 		if slices.Contains(busy, id) {
 			continue
 		}
-		told(id)
+		before(id)
 		past := redis.Z{Member: id, Score: float64(time.Now().Add(-time.Hour).Unix())}
 		if err := rdb.ZAddXX(ctx, "asynq:{default}:lease", past).Err(); err != nil {
 			t.Fatal(err)

@@ -55,7 +55,7 @@ func playSteered(role string) int {
 			return err
 		}
 		fmt.Println("up")
-		go removeWhenTold(ctx, s, rdb, node)
+		go removeOnRequest(ctx, s, rdb, node)
 		return s.Run(ctx)
 	}()
 	if err != nil {
@@ -65,7 +65,7 @@ func playSteered(role string) int {
 	return 0
 }
 
-func removeWhenTold(ctx context.Context, s *scheduler.Scheduler, rdb *redis.Client, node string) {
+func removeOnRequest(ctx context.Context, s *scheduler.Scheduler, rdb *redis.Client, node string) {
 	for ctx.Err() == nil {
 		if told, err := rdb.SIsMember(ctx, "remove", node).Result(); err != nil || !told {
 			time.Sleep(10 * time.Millisecond)

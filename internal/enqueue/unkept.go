@@ -40,15 +40,15 @@ const (
 	// maxLookups bounds the lookups in asynq of one look.
 	maxLookups = 250
 
-	// tellUnkeptEvery is how often the log says that no keeper works.
-	tellUnkeptEvery = 10 * time.Minute
+	// logUnkeptEvery is how often the log says that no keeper works.
+	logUnkeptEvery = 10 * time.Minute
 )
 
 // unkept has the jobs whose locks no keeper may look after. Client.mu guards all fields.
 type unkept struct {
 	jobs    []unkeptJob
 	looking bool      // lookAfter runs
-	told    time.Time // when the log last said that no keeper works
+	logged  time.Time // when the log last said that no keeper works
 }
 
 // unkeptJob is a job that this Client has enqueued.
@@ -119,7 +119,7 @@ func (c *Client) look(ctx context.Context) bool {
 	u.jobs = nil
 	c.mu.Unlock()
 
-	c.tellUnkept(ctx, len(all))
+	c.logUnkept(ctx, len(all))
 	left := c.freeLeftovers(ctx, all)
 
 	c.mu.Lock()
@@ -148,12 +148,12 @@ func (c *Client) keeperWorks(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-func (c *Client) tellUnkept(ctx context.Context, n int) {
+func (c *Client) logUnkept(ctx context.Context, n int) {
 	now := time.Now()
 	c.mu.Lock()
-	tell := now.Sub(c.unkept.told) >= tellUnkeptEvery
+	tell := now.Sub(c.unkept.logged) >= logUnkeptEvery
 	if tell {
-		c.unkept.told = now
+		c.unkept.logged = now
 	}
 	c.mu.Unlock()
 	if tell {

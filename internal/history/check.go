@@ -104,14 +104,14 @@ func checkOverlaps(stories []*story) (out []Violation) {
 // call, and fences that were given twice.
 func checkFences(events []Event) (out []Violation) {
 	var given []Event
-	told := make(map[string]int64) // the last fence that each job in line got
+	lastFence := make(map[string]int64) // the last fence that each job in line got
 	for _, e := range events {
-		again := e.Kind == Taken && told[e.Chain] == e.Fence
+		again := e.Kind == Taken && lastFence[e.Chain] == e.Fence
 		if e.Fence != 0 && e.Kind != FreeBegun && !again { // a FreeBegun gets no fence, it names one
 			given = append(given, e)
 		}
 		if e.Kind == Taken {
-			told[e.Chain] = e.Fence
+			lastFence[e.Chain] = e.Fence
 		}
 	}
 	answered := slices.Clone(given)

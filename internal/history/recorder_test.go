@@ -182,7 +182,7 @@ func TestReadLeavesOutTornLine(t *testing.T) {
 }
 
 // A history that could not be written is not to be taken for a short one.
-func TestRecorderTellsOfWriteError(t *testing.T) {
+func TestRecorderReportsWriteError(t *testing.T) {
 	rec := NewRecorder(brokenWriter{}, "p")
 	rec.write(Event{})
 	rec.write(Event{})

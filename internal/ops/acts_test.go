@@ -15,7 +15,7 @@ import (
 )
 
 // Explain says who has forced a key and who has deleted a task, when and why, as long as the record of actions knows.
-func TestExplainTellsWhatOperatorsDid(t *testing.T) {
+func TestExplainShowsWhatOperatorsDid(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		desk := *s.Desk
 		desk.cfg.ExplainActs = true

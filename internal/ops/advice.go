@@ -137,10 +137,10 @@ func (s *story) taskActions(add func(name string, effect, danger string)) {
 	}
 	switch {
 	case t.State == "active":
-		const told, deaf = "The handler that runs the task is asked to stop. ", "A handler that ignores that goes on"
-		add(ActCancelTask, told+"The attempt then counts as failed. "+s.afterCancel(), deaf+".")
-		add(ActEndArchive, told+"When it has returned, the task goes into asynq's archive before another attempt begins; it can be run later. "+s.afterArchive(), deaf+", and the task stays.")
-		add(ActEndDelete, told+"When it has returned, the task is deleted before another attempt begins. "+s.afterEnd("deleted"), deaf+", and the task stays. "+t.undone())
+		const asked, ignored = "The handler that runs the task is asked to stop. ", "A handler that ignores that goes on"
+		add(ActCancelTask, asked+"The attempt then counts as failed. "+s.afterCancel(), ignored+".")
+		add(ActEndArchive, asked+"When it has returned, the task goes into asynq's archive before another attempt begins; it can be run later. "+s.afterArchive(), ignored+", and the task stays.")
+		add(ActEndDelete, asked+"When it has returned, the task is deleted before another attempt begins. "+s.afterEnd("deleted"), ignored+", and the task stays. "+t.undone())
 	case t.Snoozed:
 	case s.halted():
 		add(ActRunTask, "The task runs again, under this lock. If it succeeds, the sequence goes on.", "")

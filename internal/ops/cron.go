@@ -522,12 +522,12 @@ func (c *cronAction) follow(ctx context.Context, e AuditEntry, end func(context.
 	default:
 		e.Outcome, e.Error = OutcomeUnknown, err.Error()
 	}
-	for told := false; ; told = true {
+	for logged := false; ; logged = true {
 		_, err := c.d.cfg.Audit.Write(ctx, e)
 		if err == nil {
 			return
 		}
-		if !told {
+		if !logged {
 			c.unfollowed(e, "how the run has ended cannot be recorded, and is tried again each second", err)
 		}
 		if sleep.For(ctx, followPause) != nil {

@@ -198,7 +198,7 @@ func TestPauseOfThePaused(t *testing.T) {
 	}
 }
 
-// The record of a trigger says that a run was asked for or, if somebody has waited for it, how the run has ended.
+// The record of a trigger says that a run was requested or, if the caller waited for it, how the run ended.
 func TestRecordOfATrigger(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		defer s.schedule()()
@@ -221,8 +221,8 @@ func TestRecordOfATrigger(t *testing.T) {
 	})
 }
 
-// Somebody who follows the run that was asked for has the record say how it has ended, also if Redis is away meanwhile. A
-// record whose run nobody has seen to its end stays as it was.
+// When a caller follows the run that it requested, the record says how the run ended, even if Redis was away meanwhile. The
+// record of a run that no caller followed to its end stays as it was.
 func TestRecordOfATriggerThatIsFollowed(t *testing.T) {
 	for name, c := range map[string]struct {
 		result error                                   // of the run
@@ -281,7 +281,7 @@ func TestRecordOfATriggerThatIsFollowed(t *testing.T) {
 	}
 }
 
-// Whoever reads the log knows which record does not say how the run has ended, and the caller is told if he knows it at once.
+// The log says which record lacks the end of its run; the caller gets an error if that is known at once.
 func TestLogOfATriggerThatIsNotFollowed(t *testing.T) {
 	for name, c := range map[string]struct {
 		refuses error // of Follow
@@ -417,7 +417,7 @@ func TestTickThatWasTakenOverIsNoTrouble(t *testing.T) {
 		e    admin.Entry
 		want int
 	}{
-		"nobody yet":         {admin.Entry{Latest: broken}, 1},
+		"not taken over":     {admin.Entry{Latest: broken}, 1},
 		"taken over":         {admin.Entry{Latest: running(again), Detail: admin.Detail{History: []admin.Execution{broken}}}, 0},
 		"taken over, lanes":  {admin.Entry{Latest: broken, Detail: admin.Detail{Running: []admin.Execution{running(again)}}}, 0},
 		"another tick runs":  {admin.Entry{Latest: running(next), Detail: admin.Detail{History: []admin.Execution{broken}}}, 1},

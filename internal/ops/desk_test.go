@@ -194,8 +194,8 @@ func (s *stage) header(token joblock.Token, job, taskType string, change func(*e
 
 func TestLockWithItsLineAndItsJob(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
-		if l := s.lock("nobody"); l.State != joblock.StateFree || l.Fence != 0 || len(l.Problems) > 0 {
-			t.Errorf("a key that nobody has used: %+v", l)
+		if l := s.lock("unused"); l.State != joblock.StateFree || l.Fence != 0 || len(l.Problems) > 0 {
+			t.Errorf("an unused key: %+v", l)
 		}
 		token := s.park("export:7", "default/1")
 		s.asynq.set(asynq.TaskInfo{
@@ -263,7 +263,7 @@ func TestLocksAreFiltered(t *testing.T) {
 		permits := limit.New(s.locks, 1)
 		_, err = permits.Acquire(t.Context(), "geo")
 		testkit.WantNil(t, "Acquire", err)
-		s.wait("geo", "w", permits.Acquire) // so somebody has the gate
+		s.wait("geo", "w", permits.Acquire) // so the gate is held
 		for _, c := range []struct {
 			q    LocksQuery
 			want string
@@ -318,7 +318,7 @@ func TestLockOfAProcessReadsNoPermits(t *testing.T) {
 			t.Errorf("%d calls of Inspect, want 4", n)
 		}
 
-		// Nobody was refused a permit of these limits. One of the keys is that of a lock, too.
+		// No caller was refused a permit of these limits. One of the keys is also that of a lock.
 		permits := limit.New(s.locks, 3)
 		for _, key := range []string{"export:7", "geo"} {
 			_, err := permits.Acquire(t.Context(), key)
@@ -596,7 +596,7 @@ func TestExplainTheKeyOfALimit(t *testing.T) {
 	})
 }
 
-// A free key that a walk finds has the time of the walk, as a key that somebody has.
+// A free key that a walk finds has the time of the walk, as a held key does.
 func TestWalkKnowsTheTime(t *testing.T) {
 	staged(t, func(t *testing.T, s *stage) {
 		testkit.WantNil(t, "Release", s.acquire("free", joblock.Retain(time.Hour)).Release(t.Context()))

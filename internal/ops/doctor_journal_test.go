@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 )
 
-// What has come three times within an hour is told once, with the number and the latest time, and how to see all.
-func TestDoctorTellsWhatRepeats(t *testing.T) {
+// An event that came three times within an hour is reported once, with the count, the latest time, and how to see all of them.
+func TestDoctorReportsWhatRepeats(t *testing.T) {
 	chronicled(t, func(t *testing.T, c *chronicle) {
 		told := func() (lines []string) {
 			t.Helper()

@@ -60,7 +60,7 @@ func TestDoctorSeesLinesThatGrow(t *testing.T) {
 		enqueue(halting("digest"), 1)
 		enqueue(halting("ledger"), 3)
 		wants()
-		archive("digest") // and nobody waits
+		archive("digest") // and no job waits
 		time.Sleep(time.Minute)
 		wants()
 		enqueue(halting("digest"), 1)

@@ -75,7 +75,7 @@ func TestEndOfATask(t *testing.T) {
 		"it returns after a while": {ThenDrop, 4 * time.Second, retry, false, "cancel 1, delete 1", TaskOutcomeDropped, OutcomeDone, 4 * time.Second, 5 * time.Second},
 		"it was the last attempt":  {ThenDrop, time.Second, archived, false, "cancel 1, delete 1", TaskOutcomeDropped, OutcomeDone, time.Second, 2 * time.Second},
 		"it ends well":             {ThenDrop, time.Second, completed, false, "cancel 1", TaskOutcomeOver, OutcomeDone, time.Second, 2 * time.Second},
-		"it does not heed":         {ThenDrop, time.Hour, retry, false, "cancel 1", TaskOutcomeRunning, OutcomeAsked, EndWait, EndWait + time.Second},
+		"it ignores that":          {ThenDrop, time.Hour, retry, false, "cancel 1", TaskOutcomeRunning, OutcomeAsked, EndWait, EndWait + time.Second},
 		"the next one has begun":   {ThenDrop, time.Second, second, false, "cancel 1, cancel 1, delete 1", TaskOutcomeDropped, OutcomeDone, time.Second, 3 * time.Second},
 		"it begins as it is deleted": {
 			ThenDrop, time.Second, retry, true, "cancel 1, cancel 1, delete 1", TaskOutcomeDropped, OutcomeDone, time.Second, 3 * time.Second,
@@ -83,7 +83,7 @@ func TestEndOfATask(t *testing.T) {
 		"archive: it returns":              {ThenArchive, 4 * time.Second, retry, false, "cancel 1, archive 1", TaskOutcomeArchived, OutcomeDone, 4 * time.Second, 5 * time.Second},
 		"archive: it was the last attempt": {ThenArchive, time.Second, archived, false, "cancel 1", TaskOutcomeArchived, OutcomeDone, time.Second, 2 * time.Second},
 		"archive: it ends well":            {ThenArchive, time.Second, completed, false, "cancel 1", TaskOutcomeOver, OutcomeDone, time.Second, 2 * time.Second},
-		"archive: it does not heed":        {ThenArchive, time.Hour, retry, false, "cancel 1", TaskOutcomeRunning, OutcomeAsked, EndWait, EndWait + time.Second},
+		"archive: it ignores that":         {ThenArchive, time.Hour, retry, false, "cancel 1", TaskOutcomeRunning, OutcomeAsked, EndWait, EndWait + time.Second},
 		"archive: it snoozes":              {ThenArchive, time.Second, snoozed, false, "cancel 1", TaskOutcomeSnoozed, OutcomeAsked, EndWait, EndWait + time.Second},
 		"it snoozes":                       {ThenDrop, time.Second, snoozed, false, "cancel 1, delete 1", TaskOutcomeDropped, OutcomeDone, time.Second, 2 * time.Second},
 		"archive: it begins meanwhile":     {ThenArchive, time.Second, retry, true, "cancel 1, cancel 1, archive 1", TaskOutcomeArchived, OutcomeDone, time.Second, 3 * time.Second},
@@ -161,17 +161,17 @@ func TestEndOfATaskThatOthersChange(t *testing.T) {
 		err     error
 		after   time.Duration // the end of the call; less than a second more
 	}{
-		"somebody deletes it": {0, func(f *fakeAsynq) {
+		"another caller deletes it": {0, func(f *fakeAsynq) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			clear(f.tasks)
 		}, nil, "cancel 1", OutcomeDone, nil, time.Second},
-		"somebody enqueues it anew":               {1, becomes(asynq.TaskStatePending, 0), nil, "cancel 1", OutcomeAsked, nil, time.Second},
-		"somebody enqueues it anew for later":     {1, becomes(asynq.TaskStateScheduled, 0), nil, "cancel 1", OutcomeAsked, nil, time.Second},
-		"somebody enqueues it anew, and it runs":  {1, becomes(asynq.TaskStateActive, 0), nil, "cancel 1", OutcomeAsked, nil, time.Second},
-		"somebody enqueues it anew, and it fails": {2, becomes(asynq.TaskStateRetry, 1), nil, "cancel 1", OutcomeAsked, nil, time.Second},
-		"its worker dies in the first one":        {0, becomes(asynq.TaskStatePending, 0), nil, "cancel 1, delete 1", OutcomeDone, nil, time.Second},
-		"its worker stops in a later one":         {1, becomes(asynq.TaskStatePending, 1), nil, "cancel 1, delete 1", OutcomeDone, nil, time.Second},
+		"it is enqueued again":               {1, becomes(asynq.TaskStatePending, 0), nil, "cancel 1", OutcomeAsked, nil, time.Second},
+		"it is enqueued again for later":     {1, becomes(asynq.TaskStateScheduled, 0), nil, "cancel 1", OutcomeAsked, nil, time.Second},
+		"it is enqueued again, and it runs":  {1, becomes(asynq.TaskStateActive, 0), nil, "cancel 1", OutcomeAsked, nil, time.Second},
+		"it is enqueued again, and it fails": {2, becomes(asynq.TaskStateRetry, 1), nil, "cancel 1", OutcomeAsked, nil, time.Second},
+		"its worker dies in the first one":   {0, becomes(asynq.TaskStatePending, 0), nil, "cancel 1, delete 1", OutcomeDone, nil, time.Second},
+		"its worker stops in a later one":    {1, becomes(asynq.TaskStatePending, 1), nil, "cancel 1, delete 1", OutcomeDone, nil, time.Second},
 		"asynq is away for a while": {0, func(f *fakeAsynq) {
 			fails(f, away)
 			time.AfterFunc(3*time.Second, func() { fails(f, nil); becomes(asynq.TaskStateRetry, 1)(f) })
@@ -213,8 +213,8 @@ func TestEndOfATaskThatOthersChange(t *testing.T) {
 	}
 }
 
-// A task that carries a lock has another token when somebody enqueues it anew, whatever it does by then: it is left alone.
-func TestEndOfATaskThatIsEnqueuedAnew(t *testing.T) {
+// A task that carries a lock has another token once it is enqueued again: it is left alone, whatever it does by then.
+func TestEndOfATaskThatIsEnqueuedAgain(t *testing.T) {
 	for _, state := range []asynq.TaskState{asynq.TaskStatePending, asynq.TaskStateActive, asynq.TaskStateRetry, asynq.TaskStateScheduled} {
 		staged(t, func(t *testing.T, s *stage) {
 			enqueued := func(key string, state asynq.TaskState) asynq.TaskInfo {

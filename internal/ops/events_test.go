@@ -338,7 +338,7 @@ func TestHistoryOfAKey(t *testing.T) {
 		if err != nil || len(h.Items) != 1 {
 			t.Errorf("of the last second: %+v, %v", h, err)
 		}
-		h, err = c.desk.History(t.Context(), HistoryQuery{Key: "nobody"})
+		h, err = c.desk.History(t.Context(), HistoryQuery{Key: "unused"})
 		if err != nil || h.Items == nil || len(h.Items) != 0 {
 			t.Errorf("of a key without a past: %+v, %v", h, err)
 		}

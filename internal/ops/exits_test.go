@@ -121,7 +121,7 @@ func TestKeysAreFreeWhenExplainSays(t *testing.T) {
 			testkit.WantNil(p, "Park", err)
 			p.inspectorHasQueue()
 		}, ByKeeper},
-		{"parked for nobody", func(p *plant) {
+		{"parked for no job", func(p *plant) {
 			lock, err := p.locks.TryAcquire(p.Context(), "k")
 			testkit.WantNil(p, "TryAcquire", err)
 			_, err = lock.Park(p.Context())

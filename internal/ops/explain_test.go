@@ -329,8 +329,8 @@ func TestTimesOfDeadHolders(t *testing.T) {
 	}
 }
 
-// Whoever looks at a task that hangs reads that a cancelled attempt is not the end, for how long the attempts may go on,
-// and in which order a task that runs is deleted.
+// The explanation of a task that hangs says that more attempts follow a cancelled one, how long they may go on, and in
+// which order a running task is deleted.
 func TestATaskThatHangs(t *testing.T) {
 	l := lockIn(joblock.StateHeld, "q/1", 10*time.Minute)
 	task := Task{State: "active", Queue: "q", ID: "1", Type: "export", Attempt: 2, Attempts: 26, Timeout: Millis(time.Hour)}

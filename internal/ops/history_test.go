@@ -89,7 +89,7 @@ func TestHistoryHasTheActionsOnTasks(t *testing.T) {
 }
 
 // How the last holding ended is in the history without a journal, and once with one.
-func TestHistoryHasWhatTheRecordTells(t *testing.T) {
+func TestHistoryHasWhatTheRecordSays(t *testing.T) {
 	chronicled(t, func(t *testing.T, c *chronicle) {
 		locks := c.desk.cfg.Locks
 		take := func(key string) *joblock.Lock {
@@ -103,12 +103,12 @@ func TestHistoryHasWhatTheRecordTells(t *testing.T) {
 			testkit.WantNil(t, "Park", err)
 			time.Sleep(5 * time.Second)
 		}
-		for _, key := range []string{"kept", "told"} {
+		for _, key := range []string{"kept", "announced"} {
 			park(key)
 			release := jobs.Release{Key: key, Job: "default/1", Reason: workerstats.KeeperReason + "the task does not exist"}
 			testkit.WantNil(t, "Free", errors.Join(jobs.Free(t.Context(), locks, release)...))
 		}
-		c.write(eventlog.Entry{Kind: "freed", Key: "told", Job: "default/1", Reason: "keeper: x"})
+		c.write(eventlog.Entry{Kind: "freed", Key: "announced", Job: "default/1", Reason: "keeper: x"})
 		park("idle")
 		c.write(eventlog.Entry{Kind: "freed", Key: "idle", Reason: "the stream has ended"})
 		testkit.WantNil(t, "Release", take("released").Release(t.Context(), joblock.Reason("done")))
@@ -123,18 +123,18 @@ func TestHistoryHasWhatTheRecordTells(t *testing.T) {
 		time.Sleep(time.Minute)
 		begun, had := "acquired: the key was acquired", "acquired: web got the lock"
 		c.wantTexts("kept", begun, "freed: a keeper has freed the key: the task does not exist")
-		c.wantTexts("told", begun, "freed: the key was freed, because its job does not run again: keeper: x")
+		c.wantTexts("announced", begun, "freed: the key was freed, because its job does not run again: keeper: x")
 		c.wantTexts("idle", begun, "parked: web no longer runs under the lock: it is kept for the job default/1", "freed: the key was freed while no holder ran under its lock: the stream has ended")
 		c.wantTexts("released", had, "released: web has released the lock: done")
 		c.wantTexts("lapsed", had, "lapsed: the lock of web has lapsed: its lease was not renewed in time")
 		c.wantTexts("forced", had, "force release: force release: done by eva@laptop from laptop: hangs since noon")
 		c.wantTexts("app", had, "forced: the key was freed by force: by hand")
 		c.wantTexts("program", begun, "freed: a program has freed the key: its job was over")
-		c.wantTexts("nobody")
+		c.wantTexts("unused")
 	})
 }
 
-// An operator who frees a key is told of in the same words whether or not somebody ran under the lock.
+// The history says in the same words that an operator freed a key, whether or not a holder ran under its lock.
 func TestOperatorsHaveTheirOwnWords(t *testing.T) {
 	var told []event.Event
 	locks, err := joblock.New(memstore.New(nil), &joblock.Config{Observer: func(e event.Event) { told = append(told, e) }})
@@ -158,7 +158,7 @@ func TestOperatorsHaveTheirOwnWords(t *testing.T) {
 }
 
 // A lock that is parked was handed over, or its attempt has ended before its job: the sentence is true of both.
-func TestWhatAParkedLockIsTold(t *testing.T) {
+func TestHistoryOfAParkedLock(t *testing.T) {
 	for want, e := range map[string]Event{
 		"web-1 no longer runs under the lock, after 6 min 53 s: it is kept for the job low/7":         {Holder: "web-1", Job: "low/7"},
 		"a holder without a label no longer runs under the lock, after 6 min 53 s, and has parked it": {},
@@ -215,7 +215,7 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// Who has freed a key is told by the reason: a keeper, a program, or somebody by force.
+// The reason says who freed a key: a keeper, a program, or an operator by force.
 func TestWhoHasFreedAKey(t *testing.T) {
 	for reason, want := range map[string]string{
 		"keeper: the task is archived":           "keeper, freed by a keeper",

@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// How long holders took is told by releases and, where a journal has no releases, by those who waited for most of a holding.
+// How long holders took is read from releases and, where a journal has none, from waits that lasted most of a holding.
 func TestHowLongHoldersTook(t *testing.T) {
 	at := func(second int, kind string, waited time.Duration, prior string) Event {
 		return Event{At: Time{noon.Add(time.Duration(second) * time.Second)}, Kind: kind, Key: "k", Waited: Millis(waited), Prior: prior}
@@ -23,14 +23,14 @@ func TestHowLongHoldersTook(t *testing.T) {
 		events []Event
 		want   *HoldStats
 	}{
-		"a release that is told late": {[]Event{
+		"a release that is recorded late": {[]Event{
 			of(at(0, "acquired", 0, ""), "a"), of(at(29, "acquired", 27*s, ""), "b"), of(at(30, "released", 0, ""), "a"),
 			of(at(59, "acquired", 5*s, ""), "c"), of(at(60, "released", 0, ""), "b"), of(at(61, "lost", 0, ""), "x"), of(at(89, "released", 0, ""), "c"),
 		}, &HoldStats{N: 3, Since: Time{noon}, Least: Millis(29 * s), Median: Millis(30 * s), Most: Millis(31 * s)}},
-		"jobs, whose releases alone are told": {[]Event{
+		"jobs, of which only releases are recorded": {[]Event{
 			of(after(at(10, "released", 0, ""), 10*s), "a"), of(after(at(30, "released", 0, ""), 20*s), "b"),
 		}, &HoldStats{N: 2, Since: Time{noon}, Least: Millis(10 * s), Median: Millis(10 * s), Most: Millis(20 * s)}},
-		"waits, and releases that are told late": {[]Event{
+		"waits, and releases that are recorded late": {[]Event{
 			of(at(0, "acquired", 5*s, ""), "a"), of(at(30, "acquired", 29*s, ""), "b"), of(after(at(31, "released", 0, ""), 30*s), "a"),
 		}, &HoldStats{N: 1, Since: Time{noon}, Least: Millis(30 * s), Median: Millis(30 * s), Most: Millis(30 * s)}},
 		"nothing":                         {},
@@ -56,7 +56,7 @@ func TestHowLongHoldersTook(t *testing.T) {
 	}
 }
 
-// Whoever waits reads how long holders took lately, and that this is not known if no journal tells.
+// The explanation of a wait says how long recent holders took, or that this is unknown without a journal.
 func TestPaceOfALine(t *testing.T) {
 	line := []Waiter{{Position: 1, Holder: "w", Since: Time{noon}}}
 	held := func(h *HoldStats, age time.Duration) Lock {

@@ -241,7 +241,7 @@ func TestDoctor(t *testing.T) {
 			f.Strangers = []string{"low"}
 			s.keep(keyspace.Keepers, 1, f)
 		}, []string{`fault asynq: its only database does not have the queue "low", whose jobs have locks; the database "jobs" has it`, lone}},
-		{"a database that nobody has named", func(s *stage) {
+		{"a database that is not configured", func(s *stage) {
 			s.park("k", "low/1")
 			s.keep(keyspace.Keepers, 1, now(good))
 		}, []string{`warning asynq: jobs have locks, and no database known here has their queues: "low"`, lone}},

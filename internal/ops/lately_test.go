@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// The journal tells who asked for a key in vain, and whether leases of that key run out as a rule.
+// The journal shows who asked for a key and did not get it, and whether leases of that key regularly expire.
 func TestLately(t *testing.T) {
 	ago := func(d time.Duration, kind, prior string) Event {
 		return Event{At: Time{noon.Add(-d)}, Kind: kind, Key: "k", Prior: prior, Source: "web-" + d.String()}
@@ -77,7 +77,7 @@ func TestLately(t *testing.T) {
 			}
 		}
 		if strings.Contains(text, "Perhaps their") != (name == "leases") {
-			t.Errorf("%s: what is usual is told of few, or not of many:\n%s", name, text)
+			t.Errorf("%s: a habit is reported of few, or not of many:\n%s", name, text)
 		}
 	}
 }

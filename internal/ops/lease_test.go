@@ -38,7 +38,7 @@ func twoReplicas(t *testing.T, f func(t *testing.T, a, b *joblock.Locker, store 
 				store, log := faultstore.New(first), &testkit.Log{}
 				cfg := &joblock.Config{Logger: log.Text(), Observer: func(e event.Event) {
 					if e.Kind == event.Lost {
-						t.Errorf("the loss of a lock was told that this process does not have: %+v", e)
+						t.Errorf("reported the loss of a lock that this process does not have: %+v", e)
 					}
 				}}
 				a, err := joblock.New(store, cfg)
@@ -71,7 +71,7 @@ func callOf(t *testing.T, locks *joblock.Locker, name, body string) *Call {
 }
 
 // A process that leases a lock does not keep it: it neither renews the lock nor tells its loss.
-func TestLeaseIsOfWhoeverHasTheToken(t *testing.T) {
+func TestLeaseBelongsToTheToken(t *testing.T) {
 	twoReplicas(t, func(t *testing.T, a, b *joblock.Locker, _ *faultstore.Store, _ *testkit.Log) {
 		ctx := t.Context()
 		lease, err := AcquireLease(ctx, a, LeaseRequest{Key: key, TTL: 10 * time.Second, Holder: "python"})

@@ -102,7 +102,7 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 	if lock.Job != "" && lock.Locked() {
 		lock.Newest = d.newest(ctx, key)
 	}
-	permits, err := d.permitsBeside(ctx, lock)
+	permits, err := d.permitsForKey(ctx, lock)
 	switch {
 	case err != nil:
 		lock.problem("The permits could not be read: %s.", err)

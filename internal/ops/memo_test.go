@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/joblock/memo"
 )
 
-// Whoever has the token, in whichever process, writes the memo of its key, and gets a new lease with that.
+// Any process that has the token can write the memo of its key, and gets a new lease by that.
 func TestWriteMemo(t *testing.T) {
 	twoReplicas(t, func(t *testing.T, a, b *joblock.Locker, store *faultstore.Store, _ *testkit.Log) {
 		ctx := t.Context()

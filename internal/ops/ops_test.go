@@ -114,7 +114,7 @@ func TestAcquireIsRepeatedWithItsToken(t *testing.T) {
 }
 
 // The first Resume takes the lock, but its answer is lost. Under the same name the call finds that lock, with a whole
-// lease. Under another name, or without a name, the lock is somebody else's.
+// lease. Under another name, or without a name, another holder has the lock.
 func TestResumeIsRepeatedUnderItsName(t *testing.T) {
 	bubble(t, func(t *testing.T, locks *joblock.Locker, store *faultstore.Store) {
 		ctx := t.Context()
@@ -144,7 +144,7 @@ func TestResumeIsRepeatedUnderItsName(t *testing.T) {
 	})
 }
 
-// A Release whose answer was lost is repeated, and does not hit whoever came after.
+// A Release whose answer was lost is repeated, and does not release the lock of the next holder.
 func TestReleaseIsRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T, locks *joblock.Locker, store *faultstore.Store) {
 		ctx := t.Context()
@@ -212,7 +212,7 @@ func TestReleaseOfAnUnansweredPlace(t *testing.T) {
 	})
 }
 
-// A permit whose grant nobody has seen is found by the token that was stored before.
+// A permit whose grant was lost on the way is found by the token that was stored before.
 func TestPermitIsFoundAgain(t *testing.T) {
 	bubble(t, func(t *testing.T, locks *joblock.Locker, _ *faultstore.Store) {
 		ctx, token := t.Context(), newToken(t, "owner")
@@ -299,7 +299,7 @@ func TestForceHitsOnlyWhatWasSeen(t *testing.T) {
 	})
 }
 
-// With ifIdle, Force frees a lock that nobody runs under, whether or not the lock is bound to a job.
+// With ifIdle, Force frees a lock that no holder runs under, whether or not the lock is bound to a job.
 func TestForceIfIdle(t *testing.T) {
 	for _, job := range []string{"", "default:1"} {
 		bubble(t, func(t *testing.T, locks *joblock.Locker, _ *faultstore.Store) {

@@ -16,7 +16,7 @@ import (
 // A payload is shown without tokens of locks, wherever they stand, and without what is called a secret.
 func TestWhatIsShownOfAPayload(t *testing.T) {
 	t.Parallel()
-	token, err := joblock.NewToken("export:7", "the-owner-nobody-sees", time.Minute)
+	token, err := joblock.NewToken("export:7", "the-owner-never-shown", time.Minute)
 	testkit.WantNil(t, "NewToken", err)
 	raw, err := token.MarshalText()
 	testkit.WantNil(t, "MarshalText", err)

@@ -120,11 +120,11 @@ func (d *Desk) Permits(ctx context.Context, key string, n int) (Permits, error) 
 	return p, err
 }
 
-// permitsBeside reads the permits for a query about the key itself. A key that has a record of its own is rarely also
+// permitsForKey reads the permits for a query about the key itself. A key that has a record of its own is rarely also
 // that of a limit, so its permits are read only if a caller waits for one, or was refused one in the last day, and its
 // slots only if jobs have or want the key. If the task of its job is known, only about as many slots are read as the task
 // says that the sequence has. Otherwise each look at a lock would read 512 records.
-func (d *Desk) permitsBeside(ctx context.Context, lock Lock) (Permits, error) {
+func (d *Desk) permitsForKey(ctx context.Context, lock Lock) (Permits, error) {
 	if lock.Fence == 0 || lock.Role != "" {
 		return d.Permits(ctx, lock.Key, 0)
 	}

@@ -102,7 +102,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// A key is unknown only if the store has no record of it and nobody waits for it.
+// A key is unknown only if the store has no record of it and no caller waits for it.
 func TestUnknownKeys(t *testing.T) {
 	bubble(t, func(t *testing.T, locks *joblock.Locker, _ *faultstore.Store) {
 		d, err := New(Config{Locks: locks})

@@ -1,15 +1,12 @@
 package readme
 
 import (
-	"fmt"
 	"go/scanner"
 	"go/token"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -23,46 +20,34 @@ var foreign = regexp.MustCompile(`(?i)\b(nobody|somebody|whoever|anew|besides?|t
 var written = map[string]bool{".go": true, ".md": true, ".lua": true, ".tmpl": true, ".html": true, ".js": true, ".json": true,
 	".yml": true, ".yaml": true, ".sh": true, ".py": true, ".mod": true}
 
-// texts calls f with each comment and string of a Go file, and with each line of another file.
-func texts(name string, content []byte, f func(string)) {
+// texts calls f with each comment, string and test name of a Go file, and with each line of another file.
+func texts(name string, content []byte, f func(line int, text string)) {
 	if !strings.HasSuffix(name, ".go") {
-		for line := range strings.Lines(string(content)) {
-			f(line)
+		for i, line := range strings.Split(string(content), "\n") {
+			f(i+1, line)
 		}
 		return
 	}
 	var s scanner.Scanner
-	files := token.NewFileSet()
-	s.Init(files.AddFile(name, -1, len(content)), content, nil, scanner.ScanComments)
+	file := token.NewFileSet().AddFile(name, -1, len(content))
+	s.Init(file, content, nil, scanner.ScanComments)
 	for {
-		switch _, tok, lit := s.Scan(); tok {
-		case token.EOF:
+		switch pos, tok, lit := s.Scan(); {
+		case tok == token.EOF:
 			return
-		case token.COMMENT, token.STRING:
-			f(lit)
+		case tok == token.COMMENT, tok == token.STRING:
+			f(file.Line(pos), lit)
+		case tok == token.IDENT && strings.HasPrefix(lit, "Test"):
+			f(file.Line(pos), capital.ReplaceAllString(lit, " $0"))
 		}
 	}
 }
 
-// No file has more of the foreign words than testdata/english.txt says, and what has fewer is to be put down there: the list
-// only shrinks. After a change, JOBLOCK_ENGLISH=write writes the list again, unless a file has more.
+var capital = regexp.MustCompile(`[A-Z]`)
+
+// No file has one of the foreign words.
 func TestEnglish(t *testing.T) {
-	const list = "testdata/english.txt"
-	allowed := make(map[string]int)
-	text, err := os.ReadFile(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		var name string
-		var n int
-		if _, err := fmt.Sscan(line, &n, &name); err != nil {
-			t.Fatalf("%s: %q: %v", list, line, err)
-		}
-		allowed[name] = n
-	}
-	found := make(map[string]int)
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -79,10 +64,9 @@ func TestEnglish(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		name := filepath.ToSlash(strings.TrimPrefix(path, root))
-		texts(name, content, func(text string) {
-			if n := len(foreign.FindAllString(text, -1)); n > 0 {
-				found[name] += n
+		texts(path, content, func(line int, text string) {
+			for _, word := range foreign.FindAllString(text, -1) {
+				t.Errorf("%s:%d: %q: write what software says", filepath.ToSlash(strings.TrimPrefix(path, root)), line, word)
 			}
 		})
 		return nil
@@ -90,21 +74,4 @@ func TestEnglish(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var lines strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		fmt.Fprintf(&lines, "%d %s\n", found[name], name)
-		if found[name] > allowed[name] {
-			t.Errorf("%s: %d words of the list, at most %d are left there: write what software says", name, found[name], allowed[name])
-		}
-	}
-	if t.Failed() || lines.String() == string(text) {
-		return
-	}
-	if os.Getenv("JOBLOCK_ENGLISH") == "write" {
-		if err := os.WriteFile(list, []byte(lines.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	t.Errorf("%s is longer than needed: run this test with JOBLOCK_ENGLISH=write", list)
 }

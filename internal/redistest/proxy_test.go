@@ -216,7 +216,7 @@ func TestTimesAndOrderOfFaults(t *testing.T) {
 	}
 }
 
-func TestStruckTellsWhenItHappens(t *testing.T) {
+func TestStruckReturnsWhenItHappened(t *testing.T) {
 	p, through, _ := proxied(t)
 	f := p.Always(Named("BLPOP"), Pass())
 	done := make(chan error, 1)

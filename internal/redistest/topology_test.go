@@ -178,14 +178,14 @@ func TestFreePortsAreDistinct(t *testing.T) {
 	}
 }
 
-// A server that was killed must find its port free, whoever looks for one meanwhile.
+// A server that was killed must find its port still free, even if other tests look for a port meanwhile.
 func TestPortsAreClaimed(t *testing.T) {
 	port := freePort(t)
 	t.Run("another test", func(t *testing.T) {
 		if claim(t, port) {
 			if l, err := net.Listen("tcp", "127.0.0.2:0"); err == nil {
 				_ = l.Close()
-				t.Errorf("port %d can be had although it is somebody's", port)
+				t.Errorf("port %d was given out although it is taken", port)
 			}
 		}
 	})

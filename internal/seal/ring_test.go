@@ -170,7 +170,7 @@ func TestWhatIsNotAsItWasSealedIsRefused(t *testing.T) {
 		"another text":            {change(4, "Text"), ErrMismatch},
 		"a longer text":           {good + ".", ErrMismatch},
 		"another store's name":    {change(2, strings.Repeat("0", idLen)), ErrMismatch},
-		"a key that nobody has":   {change(1, strings.Repeat("0", idLen)), ErrUnknownKey},
+		"a key of no ring":        {change(1, strings.Repeat("0", idLen)), ErrUnknownKey},
 		"sealed in another store": {seal(t, other.ring(t), "text"), ErrUnknownKey},
 		"sealed with a secret":    {seal(t, s.ring(t, "sixteen bytes..."), "text"), ErrUnknownKey},
 	} {
@@ -215,7 +215,7 @@ func secretsOutrankTheStoresKeysAndRotate(t *testing.T) {
 			}
 		}
 	}
-	// Who uses another store is told so, with a secret too.
+	// With another store, Open says so, with a secret too.
 	wantOpen(t, other.ring(t, old), byOld, Opened{Text: "text", Elsewhere: true}, nil)
 	wantOpen(t, s.ring(t, old), byOld, Opened{Text: "text"}, nil)
 }
@@ -321,7 +321,7 @@ func TestAFloodOfUnknownKeysCostsOneLookASecond(t *testing.T) {
 	})
 }
 
-// Whoever writes headers must not make each worker keep megabytes.
+// A large header must not make each worker keep megabytes.
 func TestALargeTextTakesNoMemory(t *testing.T) {
 	var s shelf
 	r := s.ring(t)

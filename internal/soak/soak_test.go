@@ -126,7 +126,7 @@ func wantNoWaiters(t *testing.T, rdb *redis.Client) {
 		}
 	}
 	if left > 0 {
-		t.Errorf("%d records have waiters; nobody waits any more", left)
+		t.Errorf("%d records have waiters, want none: all waits have ended", left)
 	}
 	if looked == 0 {
 		t.Error("no record of a key that was waited for was there to be looked at")

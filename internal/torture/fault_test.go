@@ -163,8 +163,8 @@ func (c *center) cutSubscribers(*rand.Rand) {
 	c.everywhere(func(ctx context.Context, rdb *redis.Client) { _ = rdb.ClientKillByFilter(ctx, "TYPE", "pubsub").Err() })
 }
 
-// leaveBehind has a replica miss what its master, which is then killed, does for a
-// moment: with luck that is told of to somebody, but not believed.
+// leaveBehind makes a replica miss what its master does for a moment, and then kills the
+// master: with luck a client gets answers about those writes, but does not trust them.
 func (c *center) leaveBehind(master, replica *redistest.Server, dice *rand.Rand) {
 	replica.Stop()
 	rdb := redis.NewClient(&redis.Options{Addr: master.Addr()})

@@ -66,7 +66,7 @@ func known(t *testing.T, c *center) map[string]joblock.Status {
 	return all
 }
 
-// awaitSettled returns when nothing is locked and nobody has a place in line any more, or should not be. A job that still
+// awaitSettled returns when nothing is locked and no job is left in line, or after a while. A job that still
 // had its place would get a key from checkLeaks: without one, a release of another slot gives that slot to the job.
 func awaitSettled(t *testing.T, c *center) {
 	t.Helper()

@@ -82,7 +82,7 @@ func (p pace) config() *joblock.Config {
 // for a job that has waited behind it.
 func (p pace) settled() time.Duration { return 3*(p.TTL+p.Hold) + 3*p.Poll }
 
-// patience is how long a job's place lasts if nobody asks again.
+// patience is how long a job's place lasts unless it is asked for again.
 func (p pace) patience() time.Duration { return p.TTL }
 
 // lockKey is one of the keys that are in use now, quietKey one of those without waiters, limitKey one of those with permits.
@@ -152,7 +152,7 @@ func (p *plan) play() error {
 		})
 	}
 	if stop, err := jobs.Listen(ctx, locks, func(g jobs.Granted) { go pl.deliver(g.Key, g.Job) }); err == nil {
-		defer stop() // without it the job is told of its turn when it asks
+		defer stop() // without it the job gets its turn only when it asks
 	}
 	wg.Go(func() { (&user{player: pl, dice: rand.New(rand.NewPCG(p.Seed, users))}).keep(ctx) })
 	_, _ = io.Copy(io.Discard, os.Stdin)

@@ -117,8 +117,8 @@ func awaitReplica(t *testing.T, s *redistest.Sentinel) {
 
 // clusterRig is three masters with a replica each, among which slots move.
 func clusterRig(t *testing.T) *rig {
-	// Not as short as could be, as a fail-over that nobody has asked for, on a machine
-	// that is merely busy, may come while a slot moves.
+	// Longer than necessary: on a machine that is merely busy, a shorter one
+	// causes fail-overs while a slot moves.
 	c := redistest.StartCluster(t, 3, 1, "--cluster-node-timeout", "2000")
 	redistest.Ran(t, "cluster of "+c.Node(0).Backend())
 	r := newRig(t, cluster, slow, c.Client(t), c.Addrs(), c.Addrs())

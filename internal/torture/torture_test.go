@@ -48,19 +48,19 @@ func TestTorture(t *testing.T) {
 
 // While fail-overs take locks away and give them back.
 func TestTortureOnSentinel(t *testing.T) {
-	length, seed := beside(t)
+	length, seed := concurrently(t)
 	torture(t, sentinelRig(t), length, seed)
 }
 
 // While slots move, and masters are killed.
 func TestTortureOnCluster(t *testing.T) {
-	length, seed := beside(t)
+	length, seed := concurrently(t)
 	torture(t, clusterRig(t), length, seed)
 }
 
-// beside is settings for the tests that wait for fail-overs most of the time: where it
-// is to be short they run at once.
-func beside(t *testing.T) (length time.Duration, seed uint64) {
+// concurrently returns the settings of the tests that mostly wait for fail-overs: in the
+// short tier they run in parallel.
+func concurrently(t *testing.T) (length time.Duration, seed uint64) {
 	if os.Getenv("JOBLOCK_TORTURE") == "" {
 		t.Parallel()
 	}
@@ -113,7 +113,7 @@ func torture(t *testing.T, r *rig, length time.Duration, seed uint64) {
 	}
 	wg.Wait()
 	for _, s := range slots {
-		s.each((*redistest.Proxy).Cut) // with the requests that are still held back, which nobody waits for any more
+		s.each((*redistest.Proxy).Cut) // with the delayed requests, whose callers have given up
 	}
 
 	events := readAll(t, dir)

@@ -112,7 +112,7 @@ func (u *user) resume(ctx context.Context) (h *history.Holding, job string, any 
 	return h, job, true
 }
 
-// pass leaves the token of a job, which may be "", to whoever takes it.
+// pass leaves the token of a job, which may be "", for any user to take.
 func (u *user) pass(job string, token joblock.Token) {
 	text, err := token.MarshalText()
 	if err != nil {
@@ -131,7 +131,7 @@ func (u *user) newJob() string {
 
 // lineUp takes a key for a job, or a place in the line of the key, and asks until the job's
 // turn has come: the job then has the key, or another slot of the key. Some jobs leave, and
-// some are forgotten. Whoever hears of a job's turn may deliver the job: see deliver.
+// some are forgotten. Any player that gets the signal of a job's turn may deliver the job: see deliver.
 func (u *user) lineUp(ctx context.Context) {
 	job, key := u.newJob(), u.lockKey(u.dice)
 	token := u.newToken(key)
@@ -144,7 +144,7 @@ func (u *user) lineUp(ctx context.Context) {
 		case errors.Is(err, joblock.ErrUnavailable):
 			continue
 		case err != nil:
-			return // somebody runs the job
+			return // another user runs the job
 		case !waits:
 			if u.oneIn(3) {
 				u.deliver(key, job)
@@ -187,7 +187,7 @@ func (u *user) runInSlot(ctx context.Context, token joblock.Token, job string) b
 	return true
 }
 
-// newToken returns a token that nobody else has.
+// newToken returns a token that no other user has.
 func (u *user) newToken(key string) joblock.Token {
 	token, err := joblock.NewToken(key, fmt.Sprintf("%d.%d", u.dice.Uint64(), u.dice.Uint64()), u.TTL)
 	if err != nil {
@@ -196,7 +196,7 @@ func (u *user) newToken(key string) joblock.Token {
 	return token
 }
 
-// deliver has somebody run a job that has waited in line, and has got key: a slot, perhaps.
+// deliver has a user run a job that waited in line and got key, which may be a slot.
 func (p *player) deliver(key, job string) {
 	text, err := p.direct.Get(context.Background(), jobToken+job).Result()
 	if err != nil {

@@ -59,7 +59,7 @@ func TestStoreAway(t *testing.T) {
 				if got := strings.Count(k.Logs.String(), warning); ran != tc.ran || got != tc.warnings {
 					t.Errorf("%d ran with %d warnings, want %d with %d", ran, got, tc.ran, tc.warnings)
 				}
-				told := k.told(event.FellBack)
+				told := k.emitted(event.FellBack)
 				if len(told) != tc.ran {
 					t.Errorf("%d events, want %d", len(told), tc.ran)
 				}
@@ -103,8 +103,8 @@ func TestFallBackWaitsForTheHolderOfTheStoresLock(t *testing.T) {
 		testkit.WantErr(t, <-first.err, joblock.ErrLost)
 		k.wantRunning(second, true)
 		k.finish(second)
-		if len(k.told(event.FellBack)) != 1 {
-			t.Errorf("got %+v", k.told(event.FellBack))
+		if len(k.emitted(event.FellBack)) != 1 {
+			t.Errorf("got %+v", k.emitted(event.FellBack))
 		}
 	})
 }
@@ -129,7 +129,7 @@ func TestStoreComesBackUnderALocalLock(t *testing.T) {
 }
 
 // The store goes away again while a call that has the store's lock waits for a function under a local lock.
-func TestStoresLockIsLostBesideALocalLock(t *testing.T) {
+func TestStoresLockIsLostNextToALocalLock(t *testing.T) {
 	bubble(t, fallback.Config{Away: fallback.Warn}, func(k *kit) {
 		k.away()
 		first := k.start()
@@ -251,7 +251,7 @@ func TestLossIsNoFallBack(t *testing.T) {
 			return context.Cause(ctx)
 		})
 		testkit.WantErr(t, err, joblock.ErrLost)
-		if told := k.told(event.FellBack); len(told) > 0 {
+		if told := k.emitted(event.FellBack); len(told) > 0 {
 			t.Errorf("got %+v", told)
 		}
 	})
@@ -273,7 +273,7 @@ func TestNoFallBack(t *testing.T) {
 		defer stop()
 		testkit.WantErr(t, k.guarded.Do(ctx, key, never), context.DeadlineExceeded)
 		k.back()
-		if told := k.told(event.FellBack); len(told) > 0 {
+		if told := k.emitted(event.FellBack); len(told) > 0 {
 			t.Errorf("got %+v", told)
 		}
 	})
@@ -304,7 +304,7 @@ func TestOverrun(t *testing.T) {
 			{"too long", 3 * most, false, 1},
 			{"too long under a local lock", 3 * most, true, 1},
 		} {
-			before := len(k.told(event.Overran))
+			before := len(k.emitted(event.Overran))
 			if tc.away {
 				k.away()
 			}
@@ -312,12 +312,12 @@ func TestOverrun(t *testing.T) {
 				if tc.runs > most {
 					time.Sleep(most - time.Nanosecond)
 					synctest.Wait()
-					if n := len(k.told(event.Overran)) - before; n > 0 {
+					if n := len(k.emitted(event.Overran)) - before; n > 0 {
 						t.Errorf("%s: reported before the time", tc.name)
 					}
 					time.Sleep(time.Nanosecond)
 					synctest.Wait()
-					if n := len(k.told(event.Overran)) - before; n != 1 {
+					if n := len(k.emitted(event.Overran)) - before; n != 1 {
 						t.Errorf("%s: reported %d times at the time", tc.name, n)
 					}
 				}
@@ -325,7 +325,7 @@ func TestOverrun(t *testing.T) {
 				return nil
 			}))
 			time.Sleep(2 * most)
-			told := k.told(event.Overran)[before:]
+			told := k.emitted(event.Overran)[before:]
 			if len(told) != tc.told {
 				t.Errorf("%s: got %+v, want %d", tc.name, told, tc.told)
 			}

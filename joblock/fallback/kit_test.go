@@ -54,8 +54,8 @@ func (k *kit) away() {
 
 func (k *kit) back() { k.Store.Clear() }
 
-// told returns the events of one kind.
-func (k *kit) told(kind event.Kind) []event.Event {
+// emitted returns the events of one kind.
+func (k *kit) emitted(kind event.Kind) []event.Event {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(k.events), func(e event.Event) bool { return e.Kind != kind })

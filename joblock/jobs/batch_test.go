@@ -26,7 +26,7 @@ func TestLongListsAreSentInParts(t *testing.T) {
 			reserve[i] = jobs.Reservation{Key: keys[i], Job: "q/1"}
 			forget[i] = jobs.Entry{Key: keys[i], Job: "q/1", Mark: 1}
 		}
-		// Two that can be told from the others, on either side of an edge.
+		// Two that differ from the others, on either side of an edge.
 		token := k.park(k.Acquire(keys[driver.MaxBatch]), joblock.ForJob("q/1"))
 		reserve[driver.MaxBatch-1].Key = ""
 		errs := jobs.Reserve(t.Context(), k.Locks, reserve...)
@@ -128,7 +128,7 @@ func TestADeadNodeHidesNoReservationsOfTheOthers(t *testing.T) {
 	})
 }
 
-// planted is a Store in whose index somebody has written.
+// planted is a Store with a forged entry in its index.
 type planted struct{ driver.Store }
 
 func (s planted) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply, error) {

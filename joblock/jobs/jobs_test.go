@@ -70,7 +70,7 @@ func (k *kit) wantReserved(key string, want time.Duration) {
 	}
 }
 
-func TestJobLocksAreFoundWhenTheirGraceIsOver(t *testing.T) {
+func TestJobLocksAreFoundAfterTheirGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		k.park(k.Acquire("first"), joblock.ForJob("q/1"))

@@ -142,7 +142,7 @@ func TestFreeTakesJobsOutOfLine(t *testing.T) {
 	})
 }
 
-func TestListenHearsOfJobsThatNobodyStarts(t *testing.T) {
+func TestListenReportsJobsThatNoProcessStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		var heard []string
@@ -155,7 +155,7 @@ func TestListenHearsOfJobsThatNobodyStarts(t *testing.T) {
 		stop()
 		wantNil(t, "Free", jobs.Free(t.Context(), k.Locks, jobs.Release{Key: "key", Job: "q/2"})[0])
 		if !slices.Equal(heard, []string{"key q/1"}) {
-			t.Errorf("heard %q, want only the job that nobody starts, before the stop", heard)
+			t.Errorf("heard %q, want only the job that no other process starts, before the stop", heard)
 		}
 		wantNil(t, "Close", k.Locks.Close(t.Context()))
 		_, err = jobs.Listen(t.Context(), k.Locks, func(jobs.Granted) {})

@@ -78,8 +78,8 @@ func (p *paper) lines() []string {
 	return lines
 }
 
-// told returns what was written, and in how many calls.
-func (p *paper) told() (entries []eventlog.Entry, writes int) {
+// written returns the entries that were written, and the number of calls.
+func (p *paper) written() (entries []eventlog.Entry, writes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.entries), p.writes
@@ -177,7 +177,7 @@ func TestFieldsOfAnEvent(t *testing.T) {
 			Took: 2 * time.Second, Attempts: 3, Count: 4, Err: errAway,
 		})
 		time.Sleep(time.Second)
-		entries, _ := p.told()
+		entries, _ := p.written()
 		if len(entries) != 3 {
 			t.Fatalf("%+v", entries)
 		}
@@ -222,8 +222,8 @@ func TestCronEventsThatAreRoutine(t *testing.T) {
 	}
 }
 
-// While the store hangs, nobody waits: what has no room is dropped and counted, and the journal says where and how many.
-func TestNobodyWaitsForAStoreThatHangs(t *testing.T) {
+// While the store hangs, no caller waits: events without room are dropped, and the journal says where and how many.
+func TestNoCallerWaitsForAStoreThatHangs(t *testing.T) {
 	writing(t, Config{Buffer: 16, Timeout: time.Minute}, func(t *testing.T, j *Journal, p *paper, _ *testkit.Log) {
 		p.block = make(chan struct{})
 		began := time.Now()
@@ -253,8 +253,8 @@ func TestNobodyWaitsForAStoreThatHangs(t *testing.T) {
 	})
 }
 
-// Events that are dropped are told in their place, while others still wait.
-func TestDroppedIsToldInItsPlace(t *testing.T) {
+// Dropped events are recorded in their place, while others still wait.
+func TestDroppedIsRecordedInItsPlace(t *testing.T) {
 	writing(t, Config{Buffer: 16}, func(t *testing.T, j *Journal, p *paper, _ *testkit.Log) {
 		p.fails(1, 10)
 		for i := range 18 {
@@ -269,8 +269,8 @@ func TestDroppedIsToldInItsPlace(t *testing.T) {
 	})
 }
 
-// Events that are dropped are told even if no event follows.
-func TestDroppedIsToldAtTheEndOfABurst(t *testing.T) {
+// Dropped events are recorded even if no event follows.
+func TestDroppedIsRecordedAtTheEndOfABurst(t *testing.T) {
 	writing(t, Config{Buffer: 16}, func(t *testing.T, j *Journal, p *paper, _ *testkit.Log) {
 		for i := range 50 {
 			j.Observe(lost(i))
@@ -291,7 +291,7 @@ func TestWritesAreRepeated(t *testing.T) {
 			j.Observe(lost(i))
 		}
 		time.Sleep(gather + 14*time.Second) // 1+2+4+8 s of pauses are not over yet
-		if _, writes := p.told(); writes != 4 {
+		if _, writes := p.written(); writes != 4 {
 			t.Errorf("%d writes, want 4", writes)
 		}
 		time.Sleep(time.Minute)
@@ -319,7 +319,7 @@ func TestEventsGoTogether(t *testing.T) {
 			j.Observe(lost(i))
 		}
 		time.Sleep(time.Second)
-		if entries, writes := p.told(); len(entries) != 2*mostAtOnce+1 || writes != 3 {
+		if entries, writes := p.written(); len(entries) != 2*mostAtOnce+1 || writes != 3 {
 			t.Errorf("%d entries in %d writes", len(entries), writes)
 		}
 	})

@@ -20,8 +20,8 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// What is told of a refusal is about the holder whose permit can be had first.
-func TestRefusalTellsOfTheSoonest(t *testing.T) {
+// A refusal names the holder whose permit is free first.
+func TestRefusalNamesTheSoonest(t *testing.T) {
 	for name, acquire := range map[string]func(*kit) error{
 		"try": func(k *kit) error {
 			_, err := limit.New(k.Locks, 3).TryAcquire(k.Context(), "key")
@@ -95,7 +95,7 @@ func TestLimitOutOfBounds(t *testing.T) {
 	})
 }
 
-func TestLimitThatNobodyMade(t *testing.T) {
+func TestLimitThatWasNotMadeByNew(t *testing.T) {
 	ctx := t.Context()
 	for name, l := range map[string]*limit.Limit{"nil": nil, "zero": {}, "of no Locker": limit.New(nil, 3)} {
 		_, try := l.TryAcquire(ctx, "key")

@@ -36,8 +36,8 @@ func TestDeadHoldersPermitGoesToTheFirstInLine(t *testing.T) {
 	})
 }
 
-// Whoever dies in line, those behind go on: at once, after the lease of the gate or,
-// where it was granted a permit as it died, after that permit's lease.
+// When a waiter dies, those behind it go on: at once, after the lease of the gate or,
+// if the waiter was granted a permit as it died, after the lease of that permit.
 func TestDeathInLine(t *testing.T) {
 	for name, c := range map[string]struct {
 		before int // waiters ahead of the one that dies
@@ -97,8 +97,7 @@ func TestPermitGrantedToTheDeadHeadOfTheLine(t *testing.T) {
 	})
 }
 
-// A gate whose holder died, with places in its queue that nobody keeps, is in nobody's
-// way.
+// A gate whose holder died, with abandoned places in its queue, blocks no caller.
 func TestDeadLineDoesNotBlockTryAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
@@ -109,7 +108,7 @@ func TestDeadLineDoesNotBlockTryAcquire(t *testing.T) {
 		time.Sleep(time.Minute)
 		k.WantState("key%#gate", joblock.StateFree)
 		if n := k.Record("key%#gate").Waiters; n == 0 {
-			t.Fatal("nobody has left a place behind: this proves nothing")
+			t.Fatal("no waiter left a place behind: this proves nothing")
 		}
 		wantNil(t, "Release", held[0].Release(t.Context()))
 		k.take(2, "key")
@@ -120,7 +119,7 @@ func TestDeadLineDoesNotBlockTryAcquire(t *testing.T) {
 	})
 }
 
-// But if somebody in that queue is alive the next permit is theirs.
+// But if a waiter in that queue is alive, it gets the next permit.
 func TestTryAcquireServesALivingLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
@@ -291,8 +290,8 @@ func (s *lame) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.R
 	return s.Store.Acquire(ctx, req)
 }
 
-// A permit that nobody can be asked about, on a node of a cluster that is down, ends
-// the wait.
+// A permit on a node of a cluster that is down, so that its state is unknown, ends the
+// wait.
 func TestOnePermitOutOfReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
@@ -321,7 +320,7 @@ func TestLongWaitAtTheGate(t *testing.T) {
 }
 
 // A timeout tells of those who are in the way at its end, not at its beginning.
-func TestTimeoutTellsOfTheEndOfTheWait(t *testing.T) {
+func TestTimeoutSaysWhenTheWaitEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		early := k.take(2, "key", joblock.Holder("early"), joblock.TTL(5*time.Second))

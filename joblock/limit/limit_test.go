@@ -83,7 +83,7 @@ func (k *kit) wantLimit(key string, n, taken, waiting int) {
 	}
 }
 
-// wantNoPlaces checks that nobody is in the queues of the permits.
+// wantNoPlaces checks that the queues of the permits are empty.
 func (k *kit) wantNoPlaces(key string, n int) {
 	k.Helper()
 	synctest.Wait()
@@ -128,8 +128,8 @@ func TestNeverMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-// Waiters of three processes get permits in the order in which they came, each in
-// the moment in which one is given back, and who tries meanwhile overtakes nobody.
+// Waiters of three processes get permits in the order in which they came, each at
+// the moment one is given back, and a caller that only tries does not overtake them.
 func TestPermitsAreGivenInTheOrderInWhichWaitersCame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most, n = 3, 60
@@ -149,7 +149,7 @@ func TestPermitsAreGivenInTheOrderInWhichWaitersCame(t *testing.T) {
 			}
 			held = append(held[1:], w.Granted(0))
 			if i+1 < n && ws[i+1].Over() {
-				t.Fatalf("waiter %d got a permit that nobody had given back: %v", i+1, ws[i+1].Err)
+				t.Fatalf("waiter %d got a permit before one was given back: %v", i+1, ws[i+1].Err)
 			}
 		}
 		k.wantLimit("key", most, most, 0)

@@ -13,8 +13,8 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// People see how many permits a limit has, once somebody has found a permit taken. Whoever gets a permit at once does not
-// pay for that.
+// Status shows how many permits a limit has, once a caller has found a permit taken. A caller that gets a permit at once
+// does not pay for that.
 func TestNumberOfPermitsIsStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
@@ -24,7 +24,7 @@ func TestNumberOfPermitsIsStored(t *testing.T) {
 			wantNil(t, "Status", err)
 			said, ok := keyspace.ParseSaid(sts[0].Holder)
 			if ok != (number != "") || sts[0].Locked() {
-				t.Errorf("%s: %+v, want %q of a lock that nobody has", when, sts[0], number)
+				t.Errorf("%s: %+v, want %q of a free lock", when, sts[0], number)
 			}
 			if got := fmt.Sprintf("%d since %s, before %d, by %s", said.N, time.Since(cmp.Or(said.Since, sts[0].Since)).Round(time.Minute), said.Before, said.By); ok && got != number {
 				t.Errorf("%s: %s, want %s", when, got, number)

@@ -12,7 +12,7 @@ import (
 
 // Where no keeper runs the index must not grow for ever; where one is away for a
 // while it must not forget.
-func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
+func TestUnreadEntriesAreDroppedAfterADay(t *testing.T) {
 	ctx := context.Background()
 	now := time.UnixMicro(1_900_000_000_000_000)
 	s := memstore.New(&memstore.Config{Silent: true, Now: func() time.Time { return now }})

@@ -11,7 +11,7 @@ import (
 )
 
 // A delivery runs in the call that made the grant, but not under the Store's
-// mutex: whoever is told may use the Store, and may thereby make the next grant.
+// mutex: its receiver may use the Store, and so make the next grant.
 func TestDeliverMayCallTheStore(t *testing.T) {
 	const waiters = 50
 	ctx := context.Background()
@@ -63,7 +63,7 @@ func TestDeliverMayCallTheStore(t *testing.T) {
 	}
 }
 
-func TestEveryListenerOfAnInboxHearsOfEachGrant(t *testing.T) {
+func TestEveryListenerOfAnInboxGetsEachGrant(t *testing.T) {
 	ctx := context.Background()
 	s := memstore.New(&memstore.Config{Silent: true})
 	heard := make([]int, 3)

@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Keys that nobody asks for again must not pile up.
+// Keys that are not used again must not pile up.
 func TestForgottenRecordsAreSweptOut(t *testing.T) {
 	now := time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC)
 	s := newStore(&Config{Now: func() time.Time { return now }, Silent: true})

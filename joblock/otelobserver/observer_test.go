@@ -232,8 +232,8 @@ func TestMetricsOfALocker(t *testing.T) {
 	)
 }
 
-// Whatever text an event has besides the key, its error's included, no metric has it.
-func TestMetricsTellOnlyKindCodeAndGroup(t *testing.T) {
+// No metric has any text of an event other than the group of its key, not even that of its error.
+func TestMetricsHaveOnlyKindCodeAndGroup(t *testing.T) {
 	observe, read := newMetrics(t, &otelobserver.Config{KeyGroup: otelobserver.FirstPart})
 	e := event.Event{Err: fmt.Errorf("secret: %w", joblock.ErrLost)}
 	fields := reflect.ValueOf(&e).Elem()

@@ -128,7 +128,7 @@ func (r *rig) below(enqueue tracetest.SpanStub, payload, attempt, outcome string
 	r.t.Errorf("no attempt %s of %s below its enqueue:\n%s", attempt, payload, r)
 }
 
-// A job that waits in a sequence runs in the trace of the request that has enqueued it, whoever gives it its turn. So does
+// A job that waits in a sequence runs in the trace of the request that enqueued it, whatever gives it its turn. So does
 // the retry of a job before it.
 func TestJobsOfASequenceAreInTheirOwnTraces(t *testing.T) {
 	t.Parallel()
@@ -159,7 +159,7 @@ func TestJobsOfASequenceAreInTheirOwnTraces(t *testing.T) {
 }
 
 // A job that replaces one that waits runs in the trace of the request that has enqueued it. The trace of the request before
-// has no run: its holding has ended with a hand-over, and nothing else is told there.
+// has no run: its holding ended with a hand-over, which is the last that the trace shows.
 func TestJobThatReplacesAnotherIsInItsOwnTrace(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy handoff.OnConflict

@@ -281,7 +281,7 @@ func TestNoTraceBeginsHere(t *testing.T) {
 	}
 }
 
-// Who is told that a key is busy has no error in the trace. A lost lock is one.
+// A busy key is no error in the trace of the caller. A lost lock is one.
 func TestStatusOfSpans(t *testing.T) {
 	tr := newTracing(t, &otelobserver.TracerConfig{ShowKey: otelobserver.FirstPart})
 	locks := tr.locker(t)
@@ -360,7 +360,7 @@ func TestPermitIsOneAcquire(t *testing.T) {
 	})
 }
 
-// The span of somebody else's instrumentation is the parent; the enqueue in another trace is a link. The task of a group
+// The span of other instrumentation is the parent; the enqueue in another trace is a link. The task of a group
 // is in the trace of its first member, and links to the others.
 func TestParentsAndLinks(t *testing.T) {
 	tr := newTracing(t, nil)
@@ -409,7 +409,7 @@ func TestParentsAndLinks(t *testing.T) {
 	}
 }
 
-// Whoever can write a task's header cannot break the worker with it.
+// A forged task header cannot break the worker.
 func TestHeadersAreUntrusted(t *testing.T) {
 	tr := newTracing(t, nil)
 	good := "00-11111111111111111111111111111111-2222222222222222-01"
@@ -428,7 +428,7 @@ func TestHeadersAreUntrusted(t *testing.T) {
 	}
 }
 
-// A Tracer that panics costs nobody a lock.
+// A Tracer that panics costs no lock.
 func TestTracerThatPanics(t *testing.T) {
 	var log bytes.Buffer
 	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), &joblock.Config{

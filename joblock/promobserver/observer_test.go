@@ -87,7 +87,7 @@ func line(f *dto.MetricFamily, m *dto.Metric) string {
 }
 
 // The same events come out of both pipes under the same names, with the same labels, types, buckets and values.
-func TestBothPipesTellTheSame(t *testing.T) {
+func TestBothPipesReportTheSame(t *testing.T) {
 	ours, theirs := prometheus.NewPedanticRegistry(), prometheus.NewRegistry()
 	direct, err := promobserver.New(ours, &promobserver.Config{KeyGroup: promobserver.FirstPart, JournalDropped: func() int64 { return 7 }})
 	if err != nil {

@@ -357,8 +357,8 @@ func TestCheckFindsTooFewReplicas(t *testing.T) {
 	}
 }
 
-// Whoever follows a redirection uses the options of a node's client while that client makes connections. The race
-// detector sees it if both touch the same option.
+// Following a redirection reads the options of a node's client while that client makes connections. The race
+// detector reports it if both touch the same option.
 func TestFollowWhileTheNodeIsConnecting(t *testing.T) {
 	srv := redistest.Start(t)
 	s := must(newStore(srv.Client(t), nil))

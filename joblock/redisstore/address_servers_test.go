@@ -16,9 +16,9 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Nobody has to wait for long to learn that an address is wrong, Close included. The
+// No call waits long before it reports a wrong address, Close included. The
 // bounds are the package's own and some time for a busy machine.
-func TestWrongAddressIsToldInTime(t *testing.T) {
+func TestWrongAddressIsReportedInTime(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -33,8 +33,8 @@ func TestWrongAddressIsToldInTime(t *testing.T) {
 		addr, says string
 		timeout    time.Duration
 	}{
-		"nobody listens": {closed.Addr().String(), "connection refused", 3 * time.Second}, // go-redis dials for 2 s
-		"nobody answers": {silent.Addr().String(), "deadline", time.Second},
+		"no listener": {closed.Addr().String(), "connection refused", 3 * time.Second}, // go-redis dials for 2 s
+		"no answer":   {silent.Addr().String(), "deadline", time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

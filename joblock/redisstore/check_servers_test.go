@@ -185,7 +185,7 @@ func TestCheckOfACluster(t *testing.T) {
 	}
 }
 
-func TestCheckTellsWhenItCannotLook(t *testing.T) {
+func TestCheckReportsThatItCannotLook(t *testing.T) {
 	locked := redistest.Start(t)
 	if err := locked.Client(t).ConfigSet(context.Background(), "requirepass", "right").Err(); err != nil {
 		t.Fatal(err)

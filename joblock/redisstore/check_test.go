@@ -139,7 +139,7 @@ func TestCheckFindsAClusterClientWithoutACluster(t *testing.T) {
 	wantFinding(t, report(t, many), Fault, "client")
 }
 
-func TestCheckTellsOfServersWithoutShardChannels(t *testing.T) {
+func TestCheckReportsServersWithoutShardChannels(t *testing.T) {
 	closed := redis.NewClient(&redis.Options{Addr: "127.0.0.1:0"})
 	closed.Close()
 	for version, want := range map[string]int{"6.2.14": 1, "7.0.0": 0} {

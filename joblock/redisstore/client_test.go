@@ -39,7 +39,7 @@ func TestClonedOptionsInitialiseToTheSame(t *testing.T) {
 			clone := redis.NewClient(opsOptions(app.Options()))
 			defer clone.Close()
 			diffOptions(t, *app.Options(), *clone.Options(), "ContextTimeoutEnabled", "PushNotificationProcessor",
-				"DisableIdentity", "MaintNotificationsConfig", // go-redis derives its queues anew
+				"DisableIdentity", "MaintNotificationsConfig", // go-redis creates its queues again
 				"PipelinePoolSize")
 			if !clone.Options().ContextTimeoutEnabled {
 				t.Error("the clone does not obey deadlines")

@@ -22,7 +22,7 @@ import (
 type mortal struct {
 	mu    sync.Mutex
 	conns []*mortalConn
-	hung  string // an address at which nobody answers
+	hung  string // an address that does not answer
 	dials int    // to hung
 }
 

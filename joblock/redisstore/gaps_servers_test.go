@@ -72,8 +72,8 @@ func TestNoScriptGoesThroughTheWholeQueue(t *testing.T) {
 	bounded("release over the dead", scripts, commands, micros, steps)
 	state("dead", fmt.Sprintf("owner of call %d", crowd-1), 0)
 
-	// The same where whoever frees the key dies in the middle. Who comes next goes on:
-	// one who waits gets it if nobody else is left, and one who does not is told who has it.
+	// The same where the process that frees the key dies in the middle. The next caller goes on:
+	// one that waits gets the key if no other waiter is left, and one that does not wait gets the name of its holder.
 	for _, newcomers := range []bool{true, false} {
 		key := fmt.Sprintf("dead releaser, newcomers %t", newcomers)
 		dead := crowd - 1

@@ -83,8 +83,8 @@ func TestManyEmptyPlacesBetweenWaiters(t *testing.T) {
 	release(of("given up", "another"), driver.OutcomeNotOwner)
 	check("given up", "owner of middle", 0)
 
-	// One in the middle was taken out by somebody else. Those behind it join anew when they
-	// ask, and meanwhile the key is free.
+	// A stranger removed one in the middle. Those behind it join again when they
+	// ask, and until then the key is free.
 	holder = gaps("middle gone")
 	if err := k.rdb.HDel(ctx, k.name("middle gone"), "q1011").Err(); err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestQueuesOfThoseWhoComeAndGo(t *testing.T) {
 	})
 }
 
-// A later version may write more about a place. Whoever has such a place keeps it, and is served in turn.
+// A later version may write more about a place. The waiter with such a place keeps it, and is served in turn.
 func TestPlacesOfALaterVersionCount(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
@@ -249,8 +249,8 @@ func (h *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 }
 
 // A release that leaves off goes on with the queue and does nothing else: the key may have
-// had another owner meanwhile, and be somebody's who has nothing to do with it.
-func TestReleaseThatGoesOnTakesNothingFromAnybody(t *testing.T) {
+// had another owner meanwhile, and belong to an unrelated holder by then.
+func TestReleaseThatGoesOnTakesNoOtherLock(t *testing.T) {
 	ctx := context.Background()
 	for name, change := range map[string]func(*driver.ReleaseRequest){
 		"forced":   func(r *driver.ReleaseRequest) { r.Owner, r.Fence, r.Kind = "", 0, driver.ReleaseForced },

@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
-// Who meets a record that somebody else has written to is told which key it is.
+// The error about a forged record names its key.
 func TestErrorsNameTheKeyOfAHostileRecord(t *testing.T) {
 	t.Parallel()
 	k := newRealKit(t)
@@ -64,7 +64,7 @@ func TestErrorsNameTheKeyOfAHostileRecord(t *testing.T) {
 	}
 }
 
-// Entries of the index that nobody here has written are nobody's lock.
+// Forged entries of the index are no locks.
 func TestHostileIndex(t *testing.T) {
 	k := newRealKit(t)
 	ctx := context.Background()
@@ -91,7 +91,7 @@ func TestHostileIndex(t *testing.T) {
 		if slices.ContainsFunc(due, func(l driver.Entry) bool {
 			return l.Job != "q/1" && l != (driver.Entry{Mark: l.Mark, Settled: l.Settled})
 		}) {
-			t.Errorf("%+v is due, which nobody has written", due)
+			t.Errorf("%+v is due, which no store has written", due)
 		}
 		if err := removeFrom(ctx, k.store, due); err != nil {
 			t.Fatal(err)

@@ -11,9 +11,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// spoiled are records that somebody else has written to, or that were written by something
-// that is broken: the fields of a lock that is held which are set, as the text or as fields of
-// its hash. In the text, a name in braces stands for what the lock has there.
+// spoiled are records that a stranger or a broken program has written to: the fields of a
+// held lock that are set, as its text or as fields of its hash. In the text, a name in braces stands for what the lock has there.
 var spoiled = map[string][]string{
 	"empty state":               {"s", ""},
 	"state of another kind":     {"s", `{"owner":"me","fence":1}`},
@@ -68,7 +67,7 @@ var spoiled = map[string][]string{
 	"place of an odd time":      {"q", "0 1 1", "q0", "99999999999999\n2001\n        1000\nwho\nholder\nq/1\n\n0000000000000\nchannel\n1 2 3 4 5 6 7 8 ", "w0000000000000", "0"},
 	"place kept for ever":       {"q", "0 1 1", "q0", strings.Repeat("9", 400) + "\n2001\n        1000\nwho\nholder\nq/1\n\n0000000000000\nchannel\n1795307164008897", "w0000000000000", "0"},
 	"place of another call":     {"q", "0 2 2", "q0", "99999999999999\n2001\n        1000\nwho\nholder\nq/2\n\n0000000000000\nchannel\n1795307164008897", "w0000000000000", "1", "q1", "garbage"},
-	"places that nobody counts": {"q", "0 1 1", "q7", "garbage", "q-1", "garbage", "qq", "garbage", "w", "x"},
+	"places without a count":    {"q", "0 1 1", "q7", "garbage", "q-1", "garbage", "qq", "garbage", "w", "x"},
 }
 
 // textWith is the text of a lock that is held, with one field replaced.
@@ -82,7 +81,7 @@ func textWith(field, text string) string {
 	return recordText(rec)
 }
 
-// spoil takes the key, and has somebody else write to its record.
+// spoil takes key, and writes to its record as a stranger.
 func (k *kit) spoil(t *testing.T, key string, fields []string) driver.Term {
 	t.Helper()
 	term := k.acquire(key)
@@ -214,8 +213,8 @@ func hostileRecords(t *testing.T, k *kit) {
 			term := k.spoil(t, name, fields)
 			before := k.content(k.name(name))
 			k.calls(t, name, term)
-			// Of what is no record of ours nobody is told more than that, and it is left alone. But a short stage may
-			// release the lock without a look at what is damaged.
+			// The only answer about a value that is no record of ours is just that, and it is left alone. But a short stage
+			// may release the lock without looking at what is damaged.
 			if k.usual {
 				return
 			}

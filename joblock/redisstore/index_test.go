@@ -103,7 +103,7 @@ func TestNothingIsBoundWithoutItsEntry(t *testing.T) {
 			t.Errorf("in the place of the index is %q", v)
 		}
 
-		// A lock that is parked for nobody needs no entry.
+		// A lock that is parked for no job needs no entry.
 		unbound := k.park(held)
 		unbound.Job = ""
 		r, err = k.Park(ctx, unbound)
@@ -135,7 +135,7 @@ func TestIndexIsPlainInRedisAndNotListed(t *testing.T) {
 
 // Where no keeper runs the index must not grow for ever; where one is away for a
 // while it must not forget.
-func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
+func TestUnreadEntriesAreDroppedAfterADay(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
 		now := time.Now()
@@ -159,7 +159,7 @@ func TestEntriesThatNobodyLooksAtAreDroppedAfterADay(t *testing.T) {
 	})
 }
 
-func TestEntriesOfOthersAreNobodysLocks(t *testing.T) {
+func TestForeignEntriesAreNoLocks(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
 		k.rdb.ZAdd(ctx, k.index(0), redis.Z{Score: 1, Member: "something else"}, redis.Z{Score: 2, Member: "q/1\nkey"})

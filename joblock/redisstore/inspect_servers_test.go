@@ -14,7 +14,7 @@ import (
 )
 
 // A hundred records take one call, and few commands in it: one tells the time, one that there are records, one all texts.
-// Absent keys take two commands, and eight of them one more if there is a record besides.
+// Absent keys take two commands, and eight of them one more if there is also a record.
 func TestInspectOfManyTakesFewCalls(t *testing.T) {
 	k := newOwnKit(t)
 	ctx := context.Background()

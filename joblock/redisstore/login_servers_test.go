@@ -73,8 +73,8 @@ func TestWrongPassword(t *testing.T) {
 	}
 }
 
-// The password is changed, and connections are closed, under somebody who holds a
-// lock: the loss is told, and with the old password back the key can be had again.
+// The password is changed, and connections are closed, while a caller holds a lock: the
+// loss is signalled, and once the old password is back, the key can be taken again.
 func TestPasswordChangedUnderAHolder(t *testing.T) {
 	srv := redistest.Start(t)
 	redistest.Ran(t, srv.Backend())

@@ -86,7 +86,7 @@ func TestMemosAreReadForThoseWhoAskOnly(t *testing.T) {
 	before := commandCalls(t, k.rdb, "hget")
 	round(false)
 	if n := commandCalls(t, k.rdb, "hget") - before; n != 0 {
-		t.Errorf("%d fields were read beside the state where nobody had asked for the memo", n)
+		t.Errorf("%d fields other than the state were read by a call that did not ask for the memo", n)
 	}
 	before = commandCalls(t, k.rdb, "hget")
 	round(true)

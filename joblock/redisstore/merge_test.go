@@ -133,9 +133,9 @@ func TestMergedCallEndsWithItsContext(t *testing.T) {
 	k.finish()
 }
 
-// Under more load than the server takes, what nobody waits for any more would be most
-// of what it does, and the more so the longer it goes on.
-func TestCallThatNobodyWaitsForIsNotSent(t *testing.T) {
+// Under more load than the server takes, it would mostly serve calls that no caller waits
+// for any more, and the more so the longer it goes on.
+func TestAbandonedCallIsNotSent(t *testing.T) {
 	k := newMergeKit(t)
 	k.start(t.Context(), 2)
 	gone, leave := context.WithCancel(t.Context())
@@ -148,7 +148,7 @@ func TestCallThatNobodyWaitsForIsNotSent(t *testing.T) {
 	k.start(t.Context(), 3)
 	k.finish()
 	if !slices.Equal(k.traffic.pipelines, []int{5}) {
-		t.Errorf("pipelines of %v calls, want the 5 that somebody waited for", k.traffic.pipelines)
+		t.Errorf("pipelines of %v calls, want the 5 that callers waited for", k.traffic.pipelines)
 	}
 	alone := newMergeKit(t)
 	if a := alone.do(gone, redis.NewCmd(gone, "echo", "unheard")); !errors.Is(a.err, context.Canceled) {

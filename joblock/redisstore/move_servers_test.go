@@ -20,8 +20,8 @@ import (
 )
 
 // Locks are used in every way while their slot, in which their part of the index is as
-// well, goes from master to master, at each stage of a move, by callers who have not been
-// told. The index goes before the records, or after them.
+// well, goes from master to master, at each stage of a move, by callers that do not
+// know of it. The index goes before the records, or after them.
 func TestLocksMoveWithTheirSlots(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
@@ -59,7 +59,7 @@ func moveOneEntry(t *testing.T, cluster *redistest.Cluster, k *kit) {
 		r, err = k.Park(ctx, req)
 		wantOutcome(t, "park again", r, err, driver.OutcomeOK)
 		if n := errorStats(t, cluster)["TRYAGAIN"] - before; n != refused {
-			t.Errorf("%s a Park was told TRYAGAIN %d times, want %d", when, n, refused)
+			t.Errorf("%s a Park got TRYAGAIN %d times, want %d", when, n, refused)
 		}
 		listed(when)
 		due, err := dueOf(ctx, k.store, 10, time.Microsecond)
@@ -145,13 +145,13 @@ type movedLocks struct {
 	t       *testing.T
 	cluster *redistest.Cluster
 	open    func() *store // for others who use the same locks
-	probes  int           // calls with two keys that were told to try again
+	probes  int           // calls with two keys that were answered by TRYAGAIN
 	stages  int
 	asks    bool // waiters may have to ask for their grants
 
 	held   []driver.Term          // here and elsewhere
 	parked map[string]driver.Term // by key, each for the job of its name
-	line   driver.Term            // whoever has the key that is waited for
+	line   driver.Term            // the holder of the key that is waited for
 	queue  []string               // nonces of those who wait for it
 	pushed chan string
 
@@ -319,7 +319,7 @@ func (m *movedLocks) next() {
 		select {
 		case nonce = <-m.pushed:
 		case <-time.After(time.Minute):
-			m.t.Fatal("the first in line was not told")
+			m.t.Fatal("the first in line was not notified")
 		}
 	}
 	recs, err := m.Inspect(ctx, driver.InspectRequest{Keys: []string{m.line.Key}})
@@ -344,7 +344,7 @@ func (m *movedLocks) move(slot int, indexFirst bool) {
 	m.probe(move, keys)
 	m.stage(what + "half")
 	move.Move(keys...)
-	m.stage(what + "all but told")
+	m.stage(what + "all but announced")
 	move.Finish()
 	m.stage(what + "done")
 }

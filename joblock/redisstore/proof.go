@@ -185,12 +185,12 @@ func (s *store) handOver(val any) any {
 		return val
 	}
 	nonce, named := list[1].(string)
-	lines, told := list[len(list)-1].(string)
+	lines, isText := list[len(list)-1].(string)
 	switch {
 	case len(list) == 2 && list[1] == int64(1):
 		s.passesOn.Store(true)
 		s.proofs.load(s)
-	case len(list) == 3 && named && told:
+	case len(list) == 3 && named && isText:
 		p := push(nonce, lines)
 		if s.replicas > 0 { // the replicas have not acknowledged the grant yet
 			p.Grant = nil

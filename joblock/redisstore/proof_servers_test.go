@@ -55,7 +55,7 @@ func TestSubscriptionsComeBack(t *testing.T) {
 		want := fmt.Sprint("nonce ", i)
 		for end := time.Now().Add(10 * time.Second); k.rdb.Publish(ctx, k.channel("inbox"), want).Val() == 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatal("nobody listens any more")
+				t.Fatal("no waiter listens any more")
 			}
 		}
 		if p := pushed(t, pushes); p.Nonce != want {

@@ -47,8 +47,8 @@ func pushed(t *testing.T, pushes chan driver.Push) driver.Push {
 	}
 }
 
-// A push from another Store has its grant from the second one on: the first tells the
-// releasing Store that somebody waits.
+// A push from another Store has its grant from the second one on: the first shows the
+// releasing Store that a caller waits.
 func TestPushesCarryTheirGrantWithAProof(t *testing.T) {
 	db := redistest.Shared(t)
 	redistest.Ran(t, db.Backend())
@@ -84,7 +84,7 @@ func TestPushesCarryTheirGrantWithAProof(t *testing.T) {
 			t.Errorf("grant %+v of the record %+v, %v", p.Grant, recs[0], err)
 		}
 
-		// Whoever publishes something else, or the same under another nonce, tells no grant.
+		// Another text, or the same under another nonce, announces no grant.
 		m, err := heard.ReceiveMessage(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +134,7 @@ func TestHandOverWithinAStoreIsInTheReply(t *testing.T) {
 				t.Errorf("push %+v with %+v after fence %d", p, p.Grant, term.Fence)
 			}
 		default:
-			t.Fatal("the waiter was not told before the release returned")
+			t.Fatal("the waiter was not notified before the release returned")
 		}
 		// What comes next is what the test publishes.
 		if err := k.rdb.Publish(ctx, k.channel("end"), "").Err(); err != nil {

@@ -100,7 +100,7 @@ func live(t *testing.T, store *store) {
 	select {
 	case <-lock.Done():
 	case <-time.After(patience):
-		t.Error("the holder is not told that it was forced out")
+		t.Error("the holder was not notified that it was forced out")
 	}
 
 	// Waited for: by some that give up, and by some that get it.
@@ -152,7 +152,7 @@ func live(t *testing.T, store *store) {
 		const n = 1300 // more places than are looked at one by one
 		wait := func(i int, patience time.Duration) {
 			r, err := store.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "w", Nonce: fmt.Sprint("w", i),
-				TTL: long, Retain: long, Inbox: "nobody", Patience: patience})
+				TTL: long, Retain: long, Inbox: "unread", Patience: patience})
 			wantOutcome(t, "join", r, err, driver.OutcomeHeld)
 		}
 		leave := func(i int) {
@@ -169,7 +169,7 @@ func live(t *testing.T, store *store) {
 			}
 			leave(0)
 		}
-		for range n { // whoever it is granted to gives it up
+		for range n { // the one that it is granted to gives it up
 			rs, err := store.Release(ctx, []driver.ReleaseRequest{k.release(term)})
 			must("release a queue", err)
 			if rs[0].Outcome == driver.OutcomeOK || rs[0].Outcome == driver.OutcomeReleased {
@@ -178,7 +178,7 @@ func live(t *testing.T, store *store) {
 		}
 	}
 
-	// Locks of jobs that nobody runs: found, kept, freed, and recovered where the record
+	// Locks of jobs that do not run: found, kept, freed, and recovered where the record
 	// was forgotten by the index.
 	k := &kit{store: store, t: t}
 	for _, free := range []bool{true, false} {

@@ -32,8 +32,8 @@ func TestFlushedScriptsAreSentAgain(t *testing.T) {
 	}
 }
 
-// Whoever shares a server has to find the value that is in the way: under the name that
-// it has in Redis, and with its type, where the user may ask for that.
+// On a shared server the operator must find the value that is in the way: by its name in
+// Redis and, where the user may ask for it, its type.
 func TestErrorsAboutForeignValuesNameTheRedisKeyAndTheType(t *testing.T) {
 	srv := redistest.Start(t)
 	redistest.Ran(t, srv.Backend())

@@ -17,8 +17,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// A server that runs no scripts, or not for this user, is told from one that is away
-// only by the text of the error; Check says what to do.
+// Only the text of the error distinguishes a server that runs no scripts, or not for this
+// user, from one that is away; Check says what to do.
 func TestServerWithoutScripting(t *testing.T) {
 	for name, c := range map[string]struct {
 		server func(t *testing.T) *redis.Client

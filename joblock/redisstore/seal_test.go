@@ -38,7 +38,7 @@ func TestSealKeysArePlainInRedisAndNeverExpire(t *testing.T) {
 	})
 }
 
-func TestSealKeysOfOthersAreNobodys(t *testing.T) {
+func TestForeignSealKeysAreNotUsed(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
 		ctx := context.Background()
 		k.rdb.ZAdd(ctx, k.sealKeys(), redis.Z{Score: 1, Member: "something else"}, redis.Z{Score: -1, Member: strings.Repeat("ab", 32)},

@@ -109,7 +109,7 @@ func (l *line) quietly(cluster *redistest.Cluster, keys ...string) {
 
 // What a hand-over costs does not grow with the cluster: only the node with the key and
 // the process that waits have to do with it.
-func TestHandOversInAClusterAreToldToOneNode(t *testing.T) {
+func TestHandOversInAClusterArePublishedToOneNode(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 0)
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
 	l := newLine(t, newKit(t, cluster.Client(t)))
@@ -119,7 +119,7 @@ func TestHandOversInAClusterAreToldToOneNode(t *testing.T) {
 	}
 	l.quietly(cluster, keys...)
 
-	// A part in which nobody has waited for long is given up, and one in which somebody waits again is not.
+	// A part without a waiter for long is given up, and one with a new waiter is not.
 	l.shards.open["inbox"][0].mu.Lock()
 	for part, p := range l.shards.open["inbox"][0].parts {
 		if left := time.Until(p.until); left < shardLinger {

@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// A slot is released beside a record that only a newer build can read, and stays free: what its line says is not known.
+// A slot is released next to a record that only a newer build can read, and stays free: what its line says is not known.
 func TestSlotIsNotGivenFromALineOfANewerBuild(t *testing.T) {
 	ctx := context.Background()
 	onBoth(t, func(t *testing.T, k *kit) {
@@ -36,7 +36,7 @@ func TestSlotIsNotGivenFromALineOfANewerBuild(t *testing.T) {
 			{Term: driver.Term{Key: term.Key}, Nonce: "pass on", Retain: time.Minute, Kind: driver.ReleaseForcedIdle, Job: "none"},
 		} {
 			if rs, err := k.Release(ctx, []driver.ReleaseRequest{req}); err != nil || rs[0].Next != "" {
-				t.Errorf("release: %+v, %v, want nobody next", rs, err)
+				t.Errorf("release: %+v, %v, want no next", rs, err)
 			}
 		}
 		if all, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{term.Key}}); err != nil || all[0].State != driver.StateFree {
@@ -55,7 +55,7 @@ func TestSlotIsNotGivenFromALineOfANewerBuild(t *testing.T) {
 	})
 }
 
-// Whatever a stranger has written in place of the line, a slot is released, and goes to nobody twice.
+// Whatever a stranger has written in place of the line, a slot is released, and is not given to the same job twice.
 func TestStrangersInTheLineOfASlot(t *testing.T) {
 	ctx := context.Background()
 	onBoth(t, func(t *testing.T, k *kit) {
@@ -76,7 +76,7 @@ func TestStrangersInTheLineOfASlot(t *testing.T) {
 			write(name)
 			rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(term)})
 			if err != nil || len(rs) != 1 || rs[0].Outcome != driver.OutcomeOK || rs[0].Next != "" {
-				t.Errorf("%d: %+v, %v, want a release and nobody next", i, rs, err)
+				t.Errorf("%d: %+v, %v, want a release and no next", i, rs, err)
 			}
 			if again := k.acquire(term.Key); again.Fence <= term.Fence {
 				t.Errorf("%d: fence %d after %d", i, again.Fence, term.Fence)

@@ -104,18 +104,18 @@ func (s *store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 		s.inboxes.open(s.address(inbox), deliver)
 		s.proofs.load(s)
 	}
-	told := func(text string) {
+	report := func(text string) {
 		if push, ok := parse(text); ok {
 			deliver(push)
 		}
 	}
 	stopShards := func() {}
 	if cluster, ok := s.ops.(*redis.ClusterClient); ok && waits {
-		stopShards = s.shards.add(inbox, newShards(cluster, func(part int) string { return s.shardChannel(part, inbox) }, told))
+		stopShards = s.shards.add(inbox, newShards(cluster, func(part int) string { return s.shardChannel(part, inbox) }, report))
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
-	running.Go(func() { listen(ctx, &ear{sub: sub, every: pingEvery}, told) })
+	running.Go(func() { listen(ctx, &ear{sub: sub, every: pingEvery}, report) })
 	return func() {
 		if own {
 			s.inboxes.close(s.address(inbox))

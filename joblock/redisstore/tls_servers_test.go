@@ -29,7 +29,7 @@ func TestLocksOverTLS(t *testing.T) {
 
 	t.Run("all of it", func(t *testing.T) {
 		t.Parallel()
-		// The next look of the waiter is an hour away: it has to be told by a push.
+		// The next look of the waiter is an hour away: a push has to notify it.
 		cfg := &joblock.Config{Poll: time.Hour, TTL: 10 * time.Minute}
 		locks := newLocker(t, client(t, &tls.Config{RootCAs: secure.Roots, Certificates: certificates}), cfg)
 		first, err := locks.TryAcquire(t.Context(), "k")
@@ -78,7 +78,7 @@ func TestLocksOverTLS(t *testing.T) {
 	}
 }
 
-// awaitWaiter waits until somebody is in line for the key.
+// awaitWaiter waits until a caller is in line for key.
 func awaitWaiter(t *testing.T, locks *joblock.Locker, key string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {

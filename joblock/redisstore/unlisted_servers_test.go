@@ -163,7 +163,7 @@ func TestNoLockIsUnlistedWhenSlotsMoveAndMastersDie(t *testing.T) {
 			p.check("another master killed")
 		}
 		move.Move(keys...)
-		p.check("all but told")
+		p.check("all but announced")
 		move.Finish()
 		p.check("done")
 		if turn != 1 {

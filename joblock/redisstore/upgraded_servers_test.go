@@ -12,8 +12,8 @@ import (
 )
 
 // A server from 7.2 on that has read the nodes.conf of an older server ends at its first
-// SPUBLISH. Nobody sends that, the pushes arrive by the other channels, and Check tells.
-// Once the servers have been started again, hand-overs are told to one node.
+// SPUBLISH. No store sends that, the pushes arrive by the other channels, and Check reports
+// it. Once the servers have been started again, hand-overs are published to one node.
 func TestPushesInAnUpgradedCluster(t *testing.T) {
 	cluster := redistest.StartUpgradedCluster(t, 3)
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())

@@ -86,7 +86,7 @@ func TestUsualTakesAreShort(t *testing.T) {
 		before(what)
 		most := 6
 		if what == "released" {
-			most = 5 // MGET has told that the key exists
+			most = 5 // MGET has shown that the key exists
 		}
 		if n := take(what, usualName(k.nonce())); n != most {
 			t.Errorf("a take of a %s key takes %d commands, want %d", what, n, most)
@@ -143,7 +143,7 @@ func TestUsualPassesAreShort(t *testing.T) {
 	k.passesOn.Store(true)
 	k.listener()
 	k.awaitProofs(t)
-	for i, want := range []int{10, 9, 4} { // to one of two, to the only one, to nobody
+	for i, want := range []int{10, 9, 4} { // to one of two, to the only one, to none
 		_, commands, _ := k.work(func() {
 			holder.Grant = ""
 			rs, err := k.Release(ctx, []driver.ReleaseRequest{{Term: holder, Nonce: usualName(k.nonce()), Retain: long, Brief: long}})

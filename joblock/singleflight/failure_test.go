@@ -189,7 +189,7 @@ func TestFlightReportsAStoreThatIsAway(t *testing.T) {
 	}
 }
 
-// Whoever has computed gets the result, even if it cannot be shared.
+// The caller that computed the result gets it, even if it cannot be shared.
 func TestFlightReturnsWhatItCannotShare(t *testing.T) {
 	type odd struct{ F func() }
 	fly := func(k *kit, n int) (string, error) {

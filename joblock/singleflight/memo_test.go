@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/joblock/singleflight"
 )
 
-// plant writes text as the memo of "key", as whoever can write to the store might.
+// plant writes text as the memo of "key", as any program that can write to the store might.
 func (k *kit) plant(text []byte) {
 	k.Helper()
 	lock := k.Acquire("key")
@@ -184,7 +184,7 @@ func TestFlightWhenTheStoreClockIsSet(t *testing.T) {
 	}
 }
 
-// Of those who wait while the clock is behind the fences nobody gets a stale result.
+// No caller that waits while the clock is behind the fences gets a stale result.
 func TestFlightWaitersAreNeverServedAStaleResultAfterAStepBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)

@@ -104,8 +104,8 @@ func TestHitIsOneStoreCall(t *testing.T) {
 	})
 }
 
-// The life of a result counts from when it was there, not from when somebody began
-// to compute it, to wait for it or to let go of the lock.
+// The TTL of a result counts from when it was there, not from when a caller began to
+// compute it, began to wait for it or released the lock.
 func TestFlightKeepsAResultForItsTTL(t *testing.T) {
 	for _, retain := range []time.Duration{time.Millisecond, time.Hour} {
 		t.Run("Retain "+retain.String(), func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestDoFuncTakesTTLFromTheValue(t *testing.T) {
 				if n := fly(); n != int(runs)+1 {
 					t.Errorf("after its end got run %d, want %d", n, runs+1)
 				}
-				// Nobody waited for that one.
+				// No caller waited for that one.
 				if kept := len(k.Record("key").Memo) > 0; kept != (tt.want > 0) {
 					t.Errorf("kept %v", kept)
 				}

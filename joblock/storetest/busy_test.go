@@ -12,7 +12,7 @@ import (
 )
 
 // On a busy machine a call of a store may take longer than a Unit. No test of the suite may fail for that. After the first
-// hundred calls of a test the machine is fast again: some tests ask until they have a key, in vain thousands of times.
+// hundred calls of a test the machine is fast again: some tests ask for a key thousands of times until they have it.
 func TestRunOnABusyMachine(t *testing.T) {
 	storetest.Run(t, func(*testing.T) *storetest.Harness {
 		var mu sync.Mutex

@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/joblock/storetest"
 )
 
-// Some stores have a clock that nobody can move. So this test runs the suite with time.Sleep as Advance.
+// The clock of some stores cannot be moved. So this test runs the suite with time.Sleep as Advance.
 func TestRunWithRealTime(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) *storetest.Harness {

@@ -29,7 +29,7 @@ import (
 	"github.com/joblock/toolkit/server"
 )
 
-// axe finds what keeps people with a screen reader, or with a keyboard only, from using a page. Its licence is beside it.
+// axe finds what keeps people with a screen reader, or with a keyboard only, from using a page. Its licence is next to it.
 //
 //go:embed testdata/axe.min.js
 var axe string
@@ -485,7 +485,8 @@ func (b *tab) html() string {
 	}
 }
 
-// reach finds a node and uses it, again if the browser has read the document anew meanwhile and so numbered its nodes anew.
+// reach finds a node and uses it, and does so again if the browser has meanwhile reloaded the document, which renumbers its
+// nodes.
 func (b *tab) reach(selector string, use func(cdp.NodeID) error) {
 	b.Helper()
 	for {

@@ -225,7 +225,7 @@ func (s *stage) fill() {
 	ann, err := admin.New(s.locks, "shop", "ann")
 	s.nil(err)
 	for _, name := range []string{"cleanup", "heartbeat", "rollup", "cleanup"} {
-		s.await(func() bool { return triggerAndWait(ctx, ann, name) }) // once the node has told the others of the job
+		s.await(func() bool { return triggerAndWait(ctx, ann, name) }) // once the node has announced the job to the others
 	}
 	s.nil(ann.Pause(ctx, "statements", "waiting for the new template"))
 	s.await(func() bool {

@@ -207,7 +207,7 @@ func TestOtherReplica(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestNoServerAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, c *client.Client) {
 		n.down("a")
 		n.down("b")
@@ -381,7 +381,7 @@ func TestTokenFromFile(t *testing.T) {
 	})
 }
 
-// What is no lock server is told apart from one.
+// The client recognizes answers that are not those of a lock server.
 func TestOtherAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, c *client.Client) {
 		n.answers(func(_ *http.Request, res *http.Response) error {

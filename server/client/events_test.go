@@ -26,7 +26,7 @@ type script struct {
 func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.asked = append(s.asked, strings.TrimSpace(r.Host+" "+r.URL.Query().Get("after")+" "+r.Header.Get("Last-Event-ID")))
 	if len(s.answers) == 0 {
-		return nil, errors.New("nobody listens")
+		return nil, errors.New("no answers left")
 	}
 	next := s.answers[0]
 	s.answers = s.answers[1:]

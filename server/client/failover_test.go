@@ -75,8 +75,8 @@ func TestHoldLeavesAReplicaThatHangs(t *testing.T) {
 	})
 }
 
-// However long the TTL is, and whoever has chosen it: the line tells a Hold that waits that its replica lives, and a Hold whose
-// replica dies goes on at another one.
+// However long the TTL is, whether the caller or the server chose it: a waiting Hold sees from the lines of its stream that
+// its replica is up, and goes on at another replica if its own dies.
 func TestHoldWaitsUnderALongTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, c *client.Client) {
 		n.startWith("c", 5*time.Minute)

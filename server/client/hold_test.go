@@ -172,7 +172,7 @@ func TestHoldMoves(t *testing.T) {
 			})
 			n.cut()
 		},
-		"the only replica starts anew": func(n *network) {
+		"the only replica restarts": func(n *network) {
 			n.down("b")
 			testkit.WantNil(n, "Close", n.replicas["a"].s.Close(n.Context()))
 			n.down("a")
@@ -186,14 +186,14 @@ func TestHoldMoves(t *testing.T) {
 				h := hold(t, c, client.HoldRequest{Key: key, TTL: 10 * time.Second, Tell: d.note})
 				fence := h.Fence()
 				defer n.watched(h)()
-				go func() { // somebody waits all the time
+				go func() { // another caller waits all the time
 					_, _ = c.Hold(t.Context(), client.HoldRequest{Key: key, WaitForever: true})
 				}()
 				time.Sleep(5 * time.Second)
 				fail(n)
 				time.Sleep(time.Minute)
 				kinds := d.kinds()
-				if h.Err() != nil || !strings.HasPrefix(kinds, "drains moved") || (h.Fence() > fence) != (strings.Contains(name, "deploy") || strings.Contains(name, "anew")) {
+				if h.Err() != nil || !strings.HasPrefix(kinds, "drains moved") || (h.Fence() > fence) != (strings.Contains(name, "deploy") || strings.Contains(name, "restarts")) {
 					t.Fatalf("%v; %s; fence %d, was %d", h.Err(), kinds, h.Fence(), fence)
 				}
 				if st := n.status(); st.State != joblock.StateHeld || st.Fence != h.Fence() {

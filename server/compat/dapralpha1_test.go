@@ -84,7 +84,7 @@ func TestDaprAlpha1Errors(t *testing.T) {
 			}
 		}
 		a.wantState("p:r", joblock.StateHeld)
-		time.Sleep(3 * time.Second) // nobody renews
+		time.Sleep(3 * time.Second) // no renewal
 		a.wantState("p:r", joblock.StateFree)
 		a.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Acquire, faultstore.Inspect)
 		for path, code := range map[string]string{lock + "s": "ERR_TRY_LOCK", unlock + "s": "ERR_UNLOCK"} {

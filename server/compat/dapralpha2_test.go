@@ -297,7 +297,7 @@ func TestDaprAlpha2Hold(t *testing.T) {
 		a.wantState("r", joblock.StateParked)
 		time.Sleep(time.Minute)
 		if w := two.send("POST", "/lock/r", header, `{"immediate":true}`); w.Code != 409 {
-			t.Errorf("somebody else has got the lock: %d %s", w.Code, w.Body)
+			t.Errorf("another caller got the lock: %d %s", w.Code, w.Body)
 		}
 		if w := one.send("POST", "/lock/r", header, `{}`); w.Code != 503 {
 			t.Errorf("%d %s", w.Code, w.Body)
@@ -312,7 +312,7 @@ func TestDaprAlpha2Hold(t *testing.T) {
 	})
 }
 
-// What is parked by a replica that closes ends, too, if nobody unlocks it.
+// A lock that a closing replica has parked ends too, even if no client unlocks it.
 func TestDaprAlpha2DrainEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, memoryStore())
@@ -489,7 +489,7 @@ func TestDaprAlpha2Errors(t *testing.T) {
 	})
 }
 
-// Pings come in time, a client in line gets them too, and every end of a stream is told in the words of the proposal.
+// Pings come in time, a client in line gets them too, and every end of a stream is reported in the words of the proposal.
 func TestDaprAlpha2Stream(t *testing.T) {
 	eachStore(t, func(t *testing.T, peer func() driver.Store) {
 		a, b := newReplica(t, peer()), newReplica(t, peer())
@@ -522,7 +522,7 @@ func TestDaprAlpha2Stream(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 
-		t.Log("the store is away: the loss is told before the lease ends")
+		t.Log("the store is away: the loss is signalled before the lease ends")
 		b.store.Set(faultstore.Fault{Mode: faultstore.Refuse}, faultstore.Renew, faultstore.Release)
 		began := time.Now()
 		<-waiter.over

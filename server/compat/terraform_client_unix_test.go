@@ -97,7 +97,7 @@ func (tf *terraform) start() (apply *exec.Cmd, out *bytes.Buffer) {
 
 func (tf *terraform) open() { testkit.WantNil(tf, "WriteFile", os.WriteFile(tf.gate, nil, 0o600)) }
 
-// stateServer stores the state of Terraform, as the HTTP server beside the locks does.
+// stateServer stores the state of Terraform, as the HTTP server next to the locks does.
 type stateServer struct {
 	mu sync.Mutex
 	of map[string][]byte
@@ -117,7 +117,7 @@ func (s *stateServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A real Terraform locks, is kept out, is told who has the lock, dies, and is unlocked by force.
+// A real Terraform locks, is kept out, shows who has the lock, dies, and is unlocked by force.
 func TestTerraformClient(t *testing.T) {
 	path := os.Getenv(terraformEnv)
 	for _, name := range []string{"terraform", "tofu"} {
@@ -161,7 +161,7 @@ func TestTerraformClient(t *testing.T) {
 	const key = "terraform:network"
 	plan := []string{"plan", "-input=false", "-no-color", "-lock-timeout=0s"}
 	holderOf := regexp.MustCompile(`already locked:\s+ID=([0-9a-f-]{36})`)
-	// refused runs bob's plan, which must find the lock of somebody else, and returns the ID in its message. Behind
+	// refused runs bob's plan, which must find the lock of another user, and returns the ID in its message. Behind
 	// "Lock Info" Terraform shows bob's own lock.
 	refused := func() string {
 		t.Helper()
@@ -195,7 +195,7 @@ func TestTerraformClient(t *testing.T) {
 	bob.run(true, plan...)
 	a.wantState(key, joblock.StateFree)
 
-	// Death. The lock stays until somebody with the right unlocks it by force.
+	// Death. The lock stays until a user with that right unlocks it by force.
 	apply, out = ann.start()
 	testkit.WantNil(t, "Kill", apply.Process.Kill())
 	t.Logf("killed: %v\n%s", apply.Wait(), out)

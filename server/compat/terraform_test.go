@@ -127,7 +127,7 @@ func TestPrefixesOfOtherAPIs(t *testing.T) {
 		send(tf, "LOCK", "/prod/network", `{"ID":"1"}`, 200)
 		a.wantState("tf:prod/network", joblock.StateHeld)
 		send(tf, "UNLOCK", "/prod%2Fnetwork", `{"ID":"1"}`, 200)
-		// By default a state does not share the lock of the same name that somebody else uses.
+		// By default a state does not share a lock of the same name that other programs use.
 		send(mounted(t)(Terraform(a.s, "")), "LOCK", "/a/b", `{"ID":"9"}`, 200)
 		a.wantState("terraform:a/b", joblock.StateHeld)
 
@@ -242,8 +242,8 @@ func TestTerraform(t *testing.T) {
 	})
 }
 
-// A LOCK that is refused is told the holder's ID. With that ID nobody else takes the lock over, which would need the scope
-// operate and a record.
+// The answer to a refused LOCK has the holder's ID. Another caller cannot take the lock over with that ID: this would need
+// the scope operate, and would be recorded.
 func TestTerraformIDIsNoKeyToTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a := newReplica(t, memoryStore(), people(map[string]server.Scope{"ann": server.ScopeLock, "bob": server.ScopeLock}))

@@ -274,7 +274,7 @@ func (e emitter) locks(f *lockFigures) {
 
 func (e emitter) keeper(k *ops.Keeper) {
 	working := 0
-	told := make(map[string]bool)
+	seen := make(map[string]bool)
 	for _, p := range k.Places {
 		if !p.Works {
 			continue
@@ -282,10 +282,10 @@ func (e emitter) keeper(k *ops.Keeper) {
 		if !p.DryRun {
 			working++
 		}
-		if p.Problem != "" || told[p.Holder] { // without figures, or two keepers of a process
+		if p.Problem != "" || seen[p.Holder] { // without figures, or two keepers of a process
 			continue
 		}
-		told[p.Holder] = true
+		seen[p.Holder] = true
 		if !p.Asked.IsZero() {
 			e.emit(metric.KeeperAsked, unix(p.Asked.Time), p.Holder)
 		}

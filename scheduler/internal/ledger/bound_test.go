@@ -22,7 +22,7 @@ func TestTheLargestLedgerFitsIntoAMemo(t *testing.T) {
 		Version: version, Spec: worst[:spec.MaxBytes], Delay: large, Last: large, Triggered: large,
 		Counts:     Counts{large, large, large, large, large, large, large, large, large},
 		Overlaps:   Overlaps{large, large, true},
-		Definition: Definition{Program: shortenJSON(worst, maxProgramBytes), Policies: ShortenPolicies(worst), Back: math.MinInt, First: large, Latest: large, Since: math.MinInt, Told: large},
+		Definition: Definition{Program: shortenJSON(worst, maxProgramBytes), Policies: ShortenPolicies(worst), Back: math.MinInt, First: large, Latest: large, Since: math.MinInt, Reported: large},
 	}
 	for range 2 * keptFormer {
 		l.putIntoForce(&Job{SpecText: worst[:spec.MaxBytes]}, Moment{Since: time.UnixMilli(large), Now: time.UnixMilli(large)})

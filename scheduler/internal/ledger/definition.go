@@ -26,13 +26,13 @@ const (
 // Definition records with which definitions of the job nodes have written the ledger. It shows whether two applications
 // share a job by mistake. Times are milliseconds of the store's clock.
 type Definition struct {
-	Program string   `json:"by"`             // of the node that wrote last
-	By      []string `json:"is"`             // the latest fingerprints, the newest first
-	Back    int      `json:"back,omitempty"` // how often an earlier definition came back, since the last new definition
-	First   int64    `json:"t,omitempty"`    // the time of the first return that Back counts
-	Latest  int64    `json:"u,omitempty"`    // the time of the latest return that Back counts
-	Since   int      `json:"n,omitempty"`    // executions since Latest
-	Told    int64    `json:"w,omitempty"`    // the time at which a node last reported Back
+	Program  string   `json:"by"`             // of the node that wrote last
+	By       []string `json:"is"`             // the latest fingerprints, the newest first
+	Back     int      `json:"back,omitempty"` // how often an earlier definition came back, since the last new definition
+	First    int64    `json:"t,omitempty"`    // the time of the first return that Back counts
+	Latest   int64    `json:"u,omitempty"`    // the time of the latest return that Back counts
+	Since    int      `json:"n,omitempty"`    // executions since Latest
+	Reported int64    `json:"w,omitempty"`    // the time at which a node last reported Back
 
 	Policies string `json:"o,omitempty"` // the options in words, of the node that wrote last
 }
@@ -64,13 +64,13 @@ func (l *Ledger) define(j *Job, m Moment) []News {
 		return []News{{Kind: NewsRedefined, Node: m.Node, Err: change}}
 	}
 	if d.Back == 0 || d.Since > settled {
-		d.Back, d.First, d.Told = 0, now, 0
+		d.Back, d.First, d.Reported = 0, now, 0
 	}
 	d.Back, d.Latest, d.Since = d.Back+1, now, 0
-	if !d.Contested() || now-d.Told < reminder.Milliseconds() {
+	if !d.Contested() || now-d.Reported < reminder.Milliseconds() {
 		return nil
 	}
-	d.Told = now
+	d.Reported = now
 	return []News{{Kind: NewsContested, Node: m.Node, Count: d.Back, Err: fmt.Errorf("%w: %w", errContested, change)}}
 }
 

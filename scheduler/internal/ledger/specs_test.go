@@ -41,7 +41,7 @@ func TestTheLatestRegistrationDecides(t *testing.T) {
 	}
 }
 
-// A decision of a node that is gone counts no more, and only that one; and a node that nobody sees decides nothing.
+// Only the decision of a node that is gone stops counting, and a node that no other can see decides nothing.
 func TestWhoDecidesInThePlaceOfANodeThatIsGone(t *testing.T) {
 	a := every10(t)
 	b := every10(t, func(j *Job) {
@@ -120,7 +120,7 @@ type model struct {
 	dice    *rand.Rand
 	now     time.Time
 	memo    []byte
-	held    time.Time // until when nobody can get the lock
+	held    time.Time // until when no node can get the lock
 	nodes   []*modelNode
 	runs    map[int64]int // the executions that nodes have begun and not taken over, by tick
 	changes []Former      // of the spec, in order; the last one is in force
@@ -309,7 +309,7 @@ func TestRollingChangeOfASpecInTheModel(t *testing.T) {
 				t.Errorf("seed %d: %s is in force, want %s", seed, got, want)
 			}
 		}
-		for _, n := range m.nodes { // nobody else dies
+		for _, n := range m.nodes { // no other node dies
 			m.boot(n, jobs[1])
 			m.now = m.now.Add(time.Millisecond)
 		}

@@ -104,7 +104,7 @@ func TestUpdate(t *testing.T) {
 		"a backlog keeps its bound":    {change: three, due: []Due{{At: at(-20 * min1)}, {At: at(-10 * min1)}, {At: at(0)}}, now: 15 * min1, want: "tick:-10m0s tick:0s tick:10m0s missed(-20m0s)x1", changed: true, to: 10 * min1},
 		"ticks overlapped":             {now: 25 * min1, after: true, want: "overlapped(20m0s)x2", changed: true, to: 20 * min1},
 		"the newest of them waits":     {change: queue, now: 25 * min1, after: true, want: "tick:20m0s overlapped(10m0s)x1", changed: true, to: 20 * min1},
-		"besides one to catch up with": {change: queue, due: []Due{{At: at(0)}}, now: 15 * min1, after: true, want: "tick:0s tick:10m0s", changed: true, to: 10 * min1},
+		"after one to catch up with":   {change: queue, due: []Due{{At: at(0)}}, now: 15 * min1, after: true, want: "tick:0s tick:10m0s", changed: true, to: 10 * min1},
 		"the first of them wait":       {change: two, now: 35 * min1, after: true, want: "tick:10m0s tick:20m0s overlapped(30m0s)x1", changed: true, to: 30 * min1},
 		"behind those that wait":       {change: two, due: []Due{{At: at(0)}}, now: 25 * min1, after: true, want: "tick:0s tick:10m0s overlapped(20m0s)x1", changed: true, to: 20 * min1},
 		"none if as many wait":         {change: two, due: []Due{{At: at(-10 * min1)}, {At: at(0)}}, now: 15 * min1, after: true, want: "tick:-10m0s tick:0s overlapped(10m0s)x1", changed: true, to: 10 * min1},
@@ -164,7 +164,7 @@ func TestUpdate(t *testing.T) {
 				}
 			}
 			if c := l.Counts; c.Missed+c.Overlapped+c.Paused != int64(counted) {
-				t.Errorf("counts %+v, but %d were told", c, counted)
+				t.Errorf("counts %+v, but %d were reported", c, counted)
 			}
 		})
 	}

@@ -177,7 +177,7 @@ func TestTendTo(t *testing.T) {
 		foreign bool
 		again   time.Duration
 	}{
-		"both run, nobody waits":  {atOnce: 3, locks: []Lock{well(1, sec, 30*sec, 0), well(2, sec, 20*sec, 0)}, standBy: []int{1, 2}, again: 30 * sec},
+		"both run, none waits":    {atOnce: 3, locks: []Lock{well(1, sec, 30*sec, 0), well(2, sec, 20*sec, 0)}, standBy: []int{1, 2}, again: 30 * sec},
 		"others wait":             {atOnce: 3, locks: []Lock{well(1, sec, 30*sec, 1), well(2, sec, 20*sec, 1)}, again: 30 * sec},
 		"one has just begun":      {atOnce: 3, locks: []Lock{well(1, sec, 30*sec, 1), well(2, 200*time.Millisecond, 20*sec, 0)}, again: 300 * time.Millisecond},
 		"one is dead":             {atOnce: 3, locks: []Lock{well(1, sec, 30*sec, 1), free(2)}, dead: []int{2}, again: 30 * sec},

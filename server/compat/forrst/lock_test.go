@@ -145,7 +145,7 @@ func TestKeptLock(t *testing.T) {
 		k.WantState("lock:f:k", joblock.StateFree)
 		wantCode(t, call(t.Context(), release("mine")), "LOCK_NOT_FOUND", "")
 
-		// The client is gone, and nobody knows the owner.
+		// The client is gone, and no other client knows the owner.
 		gone, cancel := context.WithCancel(t.Context())
 		leave := AtomicLock(k.Locks, func(_ context.Context, req *Request) *Response {
 			cancel()
@@ -239,7 +239,7 @@ func TestBadOptions(t *testing.T) {
 	})
 }
 
-// What is wired wrongly runs nothing, and a store that does not answer is told apart from a lock that is held.
+// A wrong set-up runs nothing, and a store that does not answer is not mistaken for a held lock.
 func TestFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := lockkit.New(t, nil)

@@ -28,7 +28,7 @@ func (s *steered) Job(context.Context, string) ([]ops.Job, ops.Task, error) {
 
 func (s *steered) Explain(_ context.Context, key string) (ops.Explanation, error) {
 	return ops.Explanation{Key: key, Lock: s.lock, Actions: []ops.Offer{
-		{Name: ops.ActCancelTask, Args: ops.Args{Job: "default/1"}, Effect: "The handler is told to end."},
+		{Name: ops.ActCancelTask, Args: ops.Args{Job: "default/1"}, Effect: "The handler is asked to stop."},
 		{Name: ops.ActEndArchive, Args: ops.Args{Job: "default/1"}, Effect: "It is archived; it can be run later."},
 		{Name: ops.ActEndDelete, Args: ops.Args{Job: "default/1"}, Effect: "It is deleted."},
 	}}, nil
@@ -92,8 +92,8 @@ func TestEndOfAJob(t *testing.T) {
 	})
 }
 
-// What happens to a task, and when, if nobody does anything.
-func TestWhatBecomesOfATask(t *testing.T) {
+// What happens to a task without an action, and when.
+func TestFateOfATask(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	lock := &ops.Explanation{Lock: ops.Lock{Changed: ops.Time{Time: at}}}
 	for _, c := range []struct {

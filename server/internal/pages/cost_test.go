@@ -118,7 +118,7 @@ func TestWhatAPageAsksOfTheStore(t *testing.T) {
 		t.Run(cmp.Or(name, "overview"), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				defer time.Sleep(time.Second) // look-ups that nobody waits for
+				defer time.Sleep(time.Second) // look-ups without a waiter
 				store := &billed{Store: memstore.New(&memstore.Config{Silent: true}), turn: make(chan struct{}, 1)}
 				quiet := slog.New(slog.DiscardHandler)
 				end := func(l *joblock.Locker) { testkit.WantNil(t, "Close", l.Close(context.Background())) }

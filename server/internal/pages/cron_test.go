@@ -153,7 +153,7 @@ func TestWhereTheRunsOnRecordGetThin(t *testing.T) {
 	}
 }
 
-// How many runs have failed is told together with how many of them are on record.
+// The number of failed runs is shown together with how many of them are on record.
 func TestHowManyRunsHaveFailed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

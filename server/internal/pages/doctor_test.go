@@ -110,7 +110,7 @@ func TestHostileNamesOnThePageOfTheDoctor(t *testing.T) {
 	})
 }
 
-// A finding about what the caller may not see, or what nobody could read, leads nowhere.
+// A finding about something that the caller may not see, or that could not be read, has no link.
 func TestFindingsWithoutALink(t *testing.T) {
 	t.Parallel()
 	h := &Handler{cfg: Config{Scopes: []string{"shop"}}}

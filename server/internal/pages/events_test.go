@@ -123,7 +123,7 @@ func TestOlderEvents(t *testing.T) {
 			get("events?key=old%3A7")
 		}
 		if n := c.passed - passed; n > 100 {
-			t.Errorf("%d events were read anew", n)
+			t.Errorf("%d events were read again", n)
 		}
 		for range mostEvents { // all that were shared are older now
 			c.add(time.Millisecond, ops.Event{Kind: "contended", Key: "busy"})

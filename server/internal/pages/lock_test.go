@@ -50,7 +50,7 @@ func TestKeysThatWereMistyped(t *testing.T) {
 				t.Errorf("%q: %d %q", asked, w.Code, to)
 			}
 		}
-		for _, asked := range []string{"deploy-shop", "joblock:nobody", "+x"} {
+		for _, asked := range []string{"deploy-shop", "joblock:unused", "+x"} {
 			w := h.get("lock?key="+asked, someone)
 			wantPage(t, w.Body.String(), true, "unknown", "Check how it is spelt")
 			wantPage(t, w.Body.String(), false, "There is nothing to do", "▲ now", ">free<")
@@ -58,7 +58,7 @@ func TestKeysThatWereMistyped(t *testing.T) {
 		wantPage(t, h.get("lock?key=was", someone).Body.String(), true, "▲ now", "There is nothing to do")
 		wantPage(t, h.get("lock?key=joblock:odd", someone).Body.String(), true, "▲ now")
 		if w := h.get("lock?key=+deploy:shop", &Caller{ID: "y", Prefixes: []string{" "}, AllQueues: true}); w.Code != http.StatusOK {
-			t.Errorf("somebody who may not see the key is sent there: %d", w.Code)
+			t.Errorf("a caller that may not see the key is sent there: %d", w.Code)
 		}
 	})
 }
@@ -200,21 +200,21 @@ func TestTurns(t *testing.T) {
 	for name, change := range map[string]func(*LockBody){
 		"no journal tells": func(b *LockBody) { b.E.Lock.Holds = nil },
 		"of a limit":       func(b *LockBody) { b.Limit = &ops.Permits{} }, // the one who leaves first is not known
-		"since nobody knows when": func(b *LockBody) {
+		"since an unknown time": func(b *LockBody) {
 			b.E.Lock.Since = ops.Time{}
 		},
 	} {
 		b := &LockBody{}
 		if b.E.Lock = held; !b.Turns() {
-			t.Fatal("nobody's turn is known")
+			t.Fatal("no turn is shown")
 		}
 		if change(b); b.Turns() {
-			t.Errorf("%s: a turn is told all the same", name)
+			t.Errorf("%s: a turn is shown all the same", name)
 		}
 	}
 }
 
-// The times in sentences are counted on with those of the record beside them. Other text stays as it is, and is escaped.
+// The times in sentences count on together with those of the record next to them. Other text stays as it is, and is escaped.
 func TestTimesInSentences(t *testing.T) {
 	now := time.Date(2026, 3, 1, 15, 8, 0, 0, time.UTC)
 	v := &View{Now: now.Add(5 * time.Second)}
@@ -294,7 +294,7 @@ func TestTheSameAgain(t *testing.T) {
 				d.lock = ops.Lock{Key: "import:prices", State: joblock.StateParked, Fence: 100, Holder: "batch-1:30", Job: "q/1", Now: now, Since: now, Changed: now, Task: &ops.Task{State: c.task}}
 				page := d.handler(t).get("lock?key=import:prices", someone).Body.String()
 				if has := strings.Contains(page, says); has != (c.says != "") || !strings.Contains(page, c.says) {
-					t.Errorf("told: %t, want %q in %s", has, c.says, tags.ReplaceAllString(page, " "))
+					t.Errorf("found: %t, want %q in %s", has, c.says, tags.ReplaceAllString(page, " "))
 				}
 			})
 		})

@@ -53,7 +53,7 @@ func TestWhatTheFirstPageNames(t *testing.T) {
 	})
 }
 
-// What was to be freed when the jobs were read last is not told as the present, if somebody comes back after some minutes.
+// What was to be freed when the jobs were last read is not shown as current when the page is opened again minutes later.
 func TestWhatWasToBeFreed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now()

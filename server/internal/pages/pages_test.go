@@ -235,8 +235,8 @@ func TestBadFilters(t *testing.T) {
 	}
 }
 
-// A walk goes on while somebody looks, takes its share of the time, and ends when nobody looks.
-func TestWalksWhileSomebodyLooks(t *testing.T) {
+// Walks go on while a page is watched, take their share of the time, and end when no page is watched.
+func TestWalksWhileAPageIsWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{locks: many(10_000), slow: time.Millisecond}
 		h := newHandler(t, f)
@@ -261,7 +261,7 @@ func TestWalksWhileSomebodyLooks(t *testing.T) {
 		walks := f.walks.Load()
 		time.Sleep(time.Hour)
 		if f.walks.Load() != walks {
-			t.Errorf("%d walks while nobody looked", f.walks.Load()-walks)
+			t.Errorf("%d walks while no page was watched", f.walks.Load()-walks)
 		}
 	})
 }
@@ -296,8 +296,8 @@ func TestFirstWalkOverManyKeys(t *testing.T) {
 	})
 }
 
-// The first page waits for nothing that takes long, also if nobody has looked before: what is missing is shown as missing,
-// and comes with the next look.
+// The first page waits for nothing that takes long, even on the first visit: what is missing is shown as missing, and
+// comes with the next update.
 func TestOverviewWaitsForNothingThatTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, &fake{locks: many(10_000), cron: crowd().cron, slow: time.Millisecond, slowReads: 4 * time.Second})
@@ -323,8 +323,8 @@ func TestOverviewWaitsForNothingThatTakesLong(t *testing.T) {
 	})
 }
 
-// Somebody who comes back after an hour does not see the keys of an hour ago as the present ones: a walk that takes little
-// is waited for, and with one that takes long the page says how old it is. A walk begins anew also if the last one failed.
+// A page that is opened again after an hour does not show the keys of an hour ago as current: it waits for a short walk, and
+// during a long one says how old its data is. A walk also starts again if the last one failed.
 func TestWalksOfAnEarlierLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{locks: many(1000)}
@@ -647,8 +647,8 @@ func TestReadsAreShared(t *testing.T) {
 	})
 }
 
-// What somebody has seen long ago is not shown as the present: the page waits for a store that takes a second, and says so
-// if the store takes longer.
+// Old values are not shown as current: the page waits for a store that takes a second, and says so if the store takes
+// longer.
 func TestOldValuesAreNotShownAsThePresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, &fake{})

@@ -25,7 +25,7 @@ func TestWhatComesFirst(t *testing.T) {
 	})
 }
 
-// A form says under which name the reason is recorded, and that there is none if nobody is asked for one.
+// A form says under which name the reason is recorded, and that there is no name if the server knows no callers.
 func TestWhoseReasonItIs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

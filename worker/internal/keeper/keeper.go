@@ -69,7 +69,7 @@ func New(cfg Config) *Keeper {
 		cfg: cfg, complained: make(map[string]time.Time), stats: Stats{Freed: make(map[string]int64)},
 		databases: &databases{cfg: cfg, queues: make(map[string]bool), strangers: make(map[string]time.Time)},
 	}
-	k.pacer = &pacer{cfg: cfg, told: func(late time.Duration) {
+	k.pacer = &pacer{cfg: cfg, report: func(late time.Duration) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.latest = max(k.latest, late)

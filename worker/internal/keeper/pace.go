@@ -16,7 +16,7 @@ type pacer struct {
 	callFrom time.Time // when calls to asynq's Redis are allowed again
 	behind   bool      // more locks were due than the last question has claimed
 	late     time.Time // until then, some locks are checked later than Config.Interval
-	told     func(late time.Duration)
+	report   func(late time.Duration)
 }
 
 const (
@@ -68,7 +68,7 @@ func (p *pacer) wait(began, now time.Time) time.Duration {
 func (p *pacer) lag(by time.Duration) {
 	if by > p.cfg.Interval/wakeups {
 		p.late = latest(p.late, time.Now().Add(p.cfg.Interval))
-		p.told(by)
+		p.report(by)
 	}
 }
 

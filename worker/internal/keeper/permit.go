@@ -49,9 +49,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 			defer k.working(false)
 			permit, _ := core.FromContext(ctx)
 			telling, stop := context.WithCancel(ctx)
-			var told sync.WaitGroup
-			told.Go(func() { k.tell(telling, permit) })
-			defer told.Wait()
+			var publishing sync.WaitGroup
+			publishing.Go(func() { k.tell(telling, permit) })
+			defer publishing.Wait()
 			defer stop()
 			k.work(ctx)
 			return nil

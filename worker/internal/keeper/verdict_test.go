@@ -58,8 +58,8 @@ func TestVerdict(t *testing.T) {
 		task finding
 		want verdict
 	}{
-		{"nobody answers", lockOf(parked, old, 0), finding{}, verdict{action: leave}},
-		{"nobody answers, and it has lapsed", lockOf(lapsed, old, 0), finding{}, verdict{action: leave}},
+		{"no answer", lockOf(parked, old, 0), finding{}, verdict{action: leave}},
+		{"no answer, and it has lapsed", lockOf(lapsed, old, 0), finding{}, verdict{action: leave}},
 		{"another database's", lockOf(parked, old, 0), finding{kind: foreign}, verdict{action: leaveOthers}},
 
 		{"no task, parked just now", lockOf(parked, young, reserve), gone, verdict{action: keep}},
@@ -103,7 +103,7 @@ func TestVerdictOfAMark(t *testing.T) {
 		task finding
 		want verdict
 	}{
-		{"nobody answers", lockOf(parked, old, 0), finding{}, verdict{action: leave}},
+		{"no answer", lockOf(parked, old, 0), finding{}, verdict{action: leave}},
 		{"another database's", lockOf(parked, old, 0), finding{kind: foreign}, verdict{action: leaveOthers}},
 		{"in the archive", lockOf(parked, 0, 0), finding{kind: ended, state: asynq.TaskStateArchived, snoozed: true}, verdict{action: rerun}},
 		{"in the archive for good", lockOf(parked, 0, 0), finding{kind: ended, state: asynq.TaskStateArchived}, released},

@@ -43,7 +43,7 @@ func (t Tries) Bounce(last string, charged, unsettled func() bool) *Final {
 	if crashed {
 		return &Final{Err: asynq.ErrLeaseExpired, Spent: true} // for errors.Is
 	}
-	return &Final{Err: errors.New(last), Spent: true, Told: true}
+	return &Final{Err: errors.New(last), Spent: true, Reported: true}
 }
 
 // Unsettled reports whether the locks of a task, which locks has in the order of tokens, are those that a last attempt

@@ -41,9 +41,9 @@ func (e *Retry) Unwrap() error { return e.Err }
 // Final wraps the error of the author's last attempt or of a rerun, or an error that matches asynq.SkipRetry. Every
 // Final matches asynq.SkipRetry, so that asynq archives the task and does not use the spare retry.
 type Final struct {
-	Err   error
-	Spent bool // the author's last attempt had ended before the attempt that failed
-	Told  bool // the user's ErrorHandler has already been called with Err
+	Err      error
+	Spent    bool // the author's last attempt had ended before the attempt that failed
+	Reported bool // the user's ErrorHandler has already been called with Err
 }
 
 func (e *Final) Error() string {

@@ -57,7 +57,7 @@ func TestBounce(t *testing.T) {
 		tries              Tries
 		last               string
 		charged, unsettled bool
-		bounces, told      bool
+		bounces, reported  bool
 	}{
 		{"a crash that was charged", last, crash, true, true, false, false},
 		{"a crash that was not charged", last, crash, false, true, true, false},
@@ -75,8 +75,8 @@ func TestBounce(t *testing.T) {
 			if (err != nil) != tt.bounces {
 				t.Fatalf("Bounce is %v, want an error: %t", err, tt.bounces)
 			}
-			if err != nil && (!err.Spent || err.Told != tt.told || !errors.Is(err, asynq.SkipRetry)) {
-				t.Errorf("the error is %+v, want Told %t", err, tt.told)
+			if err != nil && (!err.Spent || err.Reported != tt.reported || !errors.Is(err, asynq.SkipRetry)) {
+				t.Errorf("the error is %+v, want Reported = %t", err, tt.reported)
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func TestSnoozeFor(t *testing.T) {
 		{"an earlier attempt is nearly over", lockError(joblock.ErrBusy, time.Millisecond), time.Second},
 		{"held for long", lockError(joblock.ErrHeld, time.Hour), most},
 		{"held for short", lockError(joblock.ErrHeld, 10*time.Second), 10 * time.Second},
-		{"waited in vain", lockError(joblock.ErrTimeout, 10*time.Second), 10 * time.Second},
+		{"waited too long", lockError(joblock.ErrTimeout, 10*time.Second), 10 * time.Second},
 		{"no answer", lockError(joblock.ErrUnavailable, 0), most},
 		{"closed", lockError(joblock.ErrClosed, 0), most},
 		{"gone", lockError(joblock.ErrNotFound, 0), 0},

@@ -120,10 +120,10 @@ func (o *acquireOptions) run(cmd *cobra.Command) error {
 
 // talk returns an Observer that prints who has the lock, once, if the user wants to know.
 func (o *acquireOptions) talk(cmd *cobra.Command) event.Observer {
-	told := o.quiet || o.noWait || !term.IsTerminal(2)
+	printed := o.quiet || o.noWait || !term.IsTerminal(2)
 	return func(e event.Event) {
-		if e.Kind == event.Contended && !told {
-			told = true
+		if e.Kind == event.Contended && !printed {
+			printed = true
 			sayTo(cmd.ErrOrStderr(), visible(fmt.Sprintf("%s: waiting; %s", o.key, holderText(e))))
 		}
 	}

@@ -117,10 +117,10 @@ const longWait = time.Minute
 
 // stream takes a lock through a stream; the server renews the lock.
 func (a *api) stream(ctx context.Context, want want) (*client.Hold, error) {
-	told := false
+	printed := false
 	req := client.HoldRequest{Key: want.key, TTL: want.ttl, Holder: a.holder, Limit: want.limit, Tell: func(e client.HoldEvent) {
-		if e.Kind == client.HoldWaits && a.observer != nil && !told {
-			told = true
+		if e.Kind == client.HoldWaits && a.observer != nil && !printed {
+			printed = true
 			a.observer(event.Event{Kind: event.Contended, Key: want.key})
 		}
 	}}

@@ -42,7 +42,7 @@ it acts: you type the scope, or give --yes.`,
 						if err != nil {
 							return err
 						}
-						return toldOfPause(cmd, done, fmt.Sprintf("%q of scope %q", name, cron.scope), "joblock cron resume "+safe(name))
+						return reportPause(cmd, done, fmt.Sprintf("%q of scope %q", name, cron.scope), "joblock cron resume "+safe(name))
 					})
 				}
 				jobs, err := cron.CronJobs(ctx, cron.scope)
@@ -64,7 +64,7 @@ it acts: you type the scope, or give --yes.`,
 				if err != nil {
 					return err
 				}
-				return toldOfPause(cmd, done, fmt.Sprintf("all jobs of scope %q", cron.scope), "joblock cron resume --all")
+				return reportPause(cmd, done, fmt.Sprintf("all jobs of scope %q", cron.scope), "joblock cron resume --all")
 			})
 		},
 	}
@@ -75,8 +75,8 @@ it acts: you type the scope, or give --yes.`,
 	return cmd
 }
 
-// toldOfPause prints the outcome of pausing what, and which command ends the pause.
-func toldOfPause(cmd *cobra.Command, done ops.ActionResult, what, end string) error {
+// reportPause prints the outcome of pausing what, and which command ends the pause.
+func reportPause(cmd *cobra.Command, done ops.ActionResult, what, end string) error {
 	switch {
 	case done.Unchanged:
 		return tell(cmd, "nothing was changed: %s: %s; \"%s\" ends the pause, and a new --reason replaces the reason", what, done.Was, end)

@@ -166,17 +166,17 @@ func printReport(p *printer, c ops.Report) error {
 			{head: "FIX", text: func(f ops.Finding) string { return f.Fix }},
 		}, rowsIn(findings))
 	}
-	defer tellWells(p, wells)
+	defer printWells(p, wells)
 	width := p.width
 	if width == 0 {
 		width = 100
 	}
-	told := c.Safe.Word != "" // otherwise nothing was checked
-	if told {
+	checked := c.Safe.Word != "" // otherwise nothing was checked
+	if checked {
 		tellSafety(p, c.Safe, width)
 	}
 	for i, f := range findings {
-		if told || i > 0 {
+		if checked || i > 0 {
 			p.out.WriteByte('\n')
 		}
 		where := safe(f.Subject)
@@ -194,8 +194,8 @@ func printReport(p *printer, c ops.Report) error {
 	return p.out.Flush()
 }
 
-// tellWells prints a line with what was checked and is well.
-func tellWells(p *printer, wells []ops.Probe) {
+// printWells prints a line with what was checked and is well.
+func printWells(p *printer, wells []ops.Probe) {
 	var names []string
 	for _, w := range wells {
 		if !slices.Contains(names, w.Subject) {

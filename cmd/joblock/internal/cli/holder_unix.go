@@ -245,7 +245,7 @@ type supervision struct {
 
 	over     bool      // the command has ended, but descendants may still run
 	overAt   time.Time // when
-	told     bool      // the user was informed of those descendants
+	printed  bool      // the user was informed of those descendants
 	kill     bool      // everything is to be killed
 	termAt   time.Time // when SIGTERM was sent because the lease ends; zero: not sent
 	insisted int       // how many INT and TERM have come
@@ -365,8 +365,8 @@ func (s *supervision) tick() {
 		s.toCommand(syscall.SIGTERM)
 		s.toCommand(syscall.SIGCONT) // a stopped command cannot end
 	}
-	if s.over && !s.told && !s.o.quiet && time.Since(s.overAt) >= time.Second {
-		s.told = true
+	if s.over && !s.printed && !s.o.quiet && time.Since(s.overAt) >= time.Second {
+		s.printed = true
 		s.link.say("%s: the command has ended; waiting for the processes that the command has left behind", s.o.key)
 	}
 }

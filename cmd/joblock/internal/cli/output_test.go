@@ -149,7 +149,7 @@ type badWriter struct{ err error }
 func (w badWriter) Write([]byte) (int, error) { return 0, w.err }
 
 // Once the output cannot be written, no more rows are read.
-func TestPrintAllStopsReadingIfNobodyReadsTheOutput(t *testing.T) {
+func TestPrintAllStopsReadingWhenItsOutputIsClosed(t *testing.T) {
 	full := errors.New("disk is full")
 	for _, format := range formats {
 		cmd := &cobra.Command{}

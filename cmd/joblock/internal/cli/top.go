@@ -196,7 +196,7 @@ const (
 func (t *top) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	looks, again, told := make(chan topLook), make(chan struct{}, 1), make(chan explained)
+	looks, again, explanations := make(chan topLook), make(chan struct{}, 1), make(chan explained)
 	go t.looks(ctx, looks, again)
 	tick := time.NewTicker(redrawPause)
 	defer tick.Stop()
@@ -216,7 +216,7 @@ func (t *top) run(ctx context.Context) error {
 			}
 			first = first && look.done < 1
 			t.page.look(look, time.Now())
-		case e := <-told:
+		case e := <-explanations:
 			t.page.explain(e)
 		case <-tick.C:
 		case key, ok := <-t.screen.keys:
@@ -234,7 +234,7 @@ func (t *top) run(ctx context.Context) error {
 			case actExplain:
 				go func() {
 					select {
-					case told <- t.explain(ctx, lock):
+					case explanations <- t.explain(ctx, lock):
 					case <-ctx.Done():
 					}
 				}()

@@ -33,9 +33,9 @@ type topPage struct {
 	from   int        // the first line of the list that is shown
 	paused gate
 
-	view   topView
-	told   explained
-	scroll int
+	view        topView
+	explanation explained
+	scroll      int
 }
 
 // topView is what fills the screen.
@@ -129,8 +129,8 @@ func (p *topPage) look(l topLook, now time.Time) {
 
 // explain shows an explanation, unless the user has left its view.
 func (p *topPage) explain(e explained) {
-	if p.view == viewExplain && p.told.key == e.key {
-		p.told = e
+	if p.view == viewExplain && p.explanation.key == e.key {
+		p.explanation = e
 	}
 }
 
@@ -167,7 +167,7 @@ func (p *topPage) press(key string) (act action, lock string) {
 			return actNone, ""
 		}
 		at := p.rows[p.index()].Key
-		p.view, p.scroll, p.told = viewExplain, 0, explained{at, []string{"Redis is being asked."}}
+		p.view, p.scroll, p.explanation = viewExplain, 0, explained{at, []string{"Redis is being asked."}}
 		return actExplain, at
 	default:
 		p.move(key)
@@ -182,7 +182,7 @@ func (p *topPage) pressed(key string) (action, string) {
 		p.view = viewList
 	case "r":
 		if p.view == viewExplain {
-			return actExplain, p.told.key
+			return actExplain, p.explanation.key
 		}
 	case "up", "k":
 		p.scroll = max(0, p.scroll-1)
@@ -290,7 +290,7 @@ func (p *topPage) draw(now time.Time) []string {
 	case viewHelp:
 		lines = p.drawText("Keys of joblock top", topKeys)
 	case viewExplain:
-		lines = p.drawText(safe(p.told.key), p.told.text)
+		lines = p.drawText(safe(p.explanation.key), p.explanation.text)
 	default:
 		lines = p.drawList(now)
 	}

@@ -68,7 +68,7 @@ func TestTopPageFitsTheScreen(t *testing.T) {
 	for _, view := range []topView{viewList, viewExplain, viewHelp} {
 		for _, size := range [][2]int{{80, 24}, {200, 60}, {40, 10}, {20, 5}, {10, 3}, {1, 1}, {300, 6}} {
 			for _, look := range []topLook{lookOf(locks...), {done: 0.3}, {err: errors.New("broken\x1b[31m\nline")}} {
-				p.view, p.told, p.filter = view, explained{hostile[0], hostile}, ""
+				p.view, p.explanation, p.filter = view, explained{hostile[0], hostile}, ""
 				p.look(look, time.Unix(1000, 0))
 				p.resize(size[0], size[1])
 				lines := p.draw(time.Unix(1030, 0))
