@@ -4,7 +4,9 @@ package outbox
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -60,7 +62,7 @@ func catchUp(t *testing.T, d Dialect, rows int) {
 	lock := must(a.p.Locks.TryAcquire(t.Context(), "busy"))(t)
 	t.Logf("%s: %d rows written in %s", d, rows, time.Since(began).Round(time.Second))
 
-	second := newNeighbour(t, d, s.createDatabase("second"), server.Addr())
+	second := newNeighbour(t, d, createDatabase(t, d, s.sqlAddr, "second"), server.Addr())
 	second.measure("alone", 10*time.Second)
 
 	relays := []*exec.Cmd{s.start("relay", "r0"), s.start("relay", "r1")}
@@ -69,7 +71,7 @@ func catchUp(t *testing.T, d Dialect, rows int) {
 	var early, most int
 	killed := false
 	for next := 10; ; {
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(2 * time.Second) // Stats counts all rows of the backlog
 		left := must(a.box.Stats(t.Context()))(t).Backlog - blocked
 		sent := 100 * (rows - blocked - left) / (rows - blocked)
 		memory := 0
@@ -226,7 +228,9 @@ func (n *neighbour) begin() (stop func(when string)) {
 				err = tx.Commit()
 			}
 			if err != nil {
-				_ = tx.Rollback()
+				if rollback := tx.Rollback(); !errors.Is(rollback, sql.ErrTxDone) {
+					err = errors.Join(err, rollback)
+				}
 				n.t.Error(err)
 				return
 			}
@@ -248,17 +252,4 @@ func (n *neighbour) measure(when string, length time.Duration) {
 	stop := n.begin()
 	time.Sleep(length)
 	stop(when)
-}
-
-// createDatabase makes another database on the server of s, and returns its address.
-func (s *scene) createDatabase(name string) (addr string) {
-	s.t.Helper()
-	if s.d == SQLite {
-		return filepath.Join(s.dir, name)
-	}
-	admin := must(openSQL(s.d, s.sqlAddr))(s.t)
-	defer admin.Close()
-	must(admin.Exec("CREATE DATABASE " + name))(s.t)
-	addr = strings.Replace(s.sqlAddr, "/test", "/"+name, 1)
-	return strings.Replace(addr, "dbname=postgres", "dbname="+name, 1)
 }

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/sqltest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/outbox/pgxbox"
 )
 
 // openSQL opens the database of a dialect by its address: that of a server of sqltest, or the path of a file.
@@ -56,6 +58,19 @@ func startSQL(t *testing.T, d Dialect) (addr string) {
 	return t.TempDir() + "/db"
 }
 
+// createDatabase makes another database on the server of addr, and returns its address.
+func createDatabase(t *testing.T, d Dialect, addr, name string) string {
+	t.Helper()
+	if d == SQLite {
+		return filepath.Join(t.TempDir(), name)
+	}
+	admin := must(openSQL(d, addr))(t)
+	defer admin.Close()
+	must(admin.Exec("CREATE DATABASE " + name))(t)
+	addr = strings.Replace(addr, "/test", "/"+name, 1)
+	return strings.Replace(addr, "dbname=postgres", "dbname="+name, 1)
+}
+
 // The tests of this package, in databases that are servers.
 func TestInPostgres(t *testing.T) { inServer(t, Postgres) }
 
@@ -68,13 +83,7 @@ func inServer(t *testing.T, d Dialect) {
 		if !strings.HasPrefix(sub.Name(), t.Name()+"/") {
 			return nil, 0
 		}
-		name := fmt.Sprint("t", number.Add(1))
-		admin := must(openSQL(d, addr))(sub)
-		defer admin.Close()
-		must(admin.Exec("CREATE DATABASE " + name))(sub)
-		own := strings.Replace(addr, "/test", "/"+name, 1)
-		own = strings.Replace(own, "dbname=postgres", "dbname="+name, 1)
-		db := must(openSQL(d, own))(sub)
+		db := must(openSQL(d, createDatabase(sub, d, addr, fmt.Sprint("t", number.Add(1)))))(sub)
 		sub.Cleanup(func() { _ = db.Close() })
 		return db, d
 	})
@@ -84,7 +93,7 @@ func inServer(t *testing.T, d Dialect) {
 		"busy": TestAJobWhoseKeyIsTakenWaitsInTheTable, "policies": TestThePoliciesOfUniqueApplyAtTheRelay,
 		"refused": TestWhatIsRefusedForGoodIsKeptWithItsError, "carry": TestALockThatIsCarriedIsTheJobsFromTheEnqueueOn,
 		"reclaim": TestReclaimGivesTheLocksOfARolledBackTransactionBack, "outage": TestAnOutageOfRedisChargesNoRow,
-		"clean": retention,
+		"clean": retention, "plans": TestNoQueryReadsTheWholeTable,
 	} {
 		t.Run(name, test)
 	}
@@ -111,7 +120,7 @@ func retention(t *testing.T) {
 		k.put(handoff.Unique{Key: fmt.Sprint("key", i)}, task("one"))
 	}
 	k.relayAll()
-	k.exec("UPDATE joblock_outbox SET due_ms = 0 WHERE id > 2")
+	k.exec("UPDATE joblock_outbox SET expires_ms = 0 WHERE id > 2")
 	must(k.cleanOnce(t.Context()))(t)
 	k.wantStates("0 pending, 2 sent, 0 refused")
 	if err := Migrate(t.Context(), k.db, k.dialect); err != nil {
@@ -134,7 +143,7 @@ func TestPgx(t *testing.T) {
 	a.p.Go(a.box.Run)
 	put := func(commit bool, how handoff.How) (job Job) {
 		tx := must(conn.Begin(t.Context()))(t)
-		job = must(a.box.Enqueue(t.Context(), pgxTx(tx), how, task("one")))(t)
+		job = must(a.box.Enqueue(t.Context(), pgxbox.Tx(tx), how, task("one")))(t)
 		end := tx.Rollback
 		if commit {
 			end = tx.Commit

@@ -77,9 +77,18 @@ func (d Dialect) now() string {
 	return "CAST((julianday('now') - 2440587.5) * 86400000 AS integer)"
 }
 
-// sql returns query for d: {now} is the time, and each ? a parameter.
+// pending is the SQL that makes a database read pending rows by their index. MySQL would walk the primary key, over all rows
+// that were sent in the last hour.
+func (d Dialect) pending() string {
+	if d == MySQL {
+		return "FORCE INDEX (joblock_outbox_pending)"
+	}
+	return ""
+}
+
+// sql returns query for d: {now} is the time, {pending} follows a table, and each ? is a parameter.
 func (d Dialect) sql(query string) string {
-	query = strings.ReplaceAll(query, "{now}", d.now())
+	query = strings.NewReplacer("{now}", d.now(), "{pending}", d.pending()).Replace(query)
 	if d != Postgres {
 		return query
 	}

@@ -57,7 +57,7 @@
 //	ErrInvalid, such as a passed Deadline   refused
 //
 // A row that is refused stays in the table with state 2 and its error, is logged as an ERROR, and does not hold up
-// other rows. Repair what is wrong, and set its state to 0 and its due_ms to 0, or delete the row. An error that is
+// other rows. Repair what is wrong, and set its state to 0, or delete the row. An error that is
 // none of these is tried twenty times in about a quarter of an hour before the row is refused. Outages of Redis are not counted.
 //
 // # A crash at each step

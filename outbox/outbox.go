@@ -222,6 +222,11 @@ type Stats struct {
 	Refused int           // rows that the relay has given up
 }
 
+const (
+	refusedRows = "SELECT COUNT(*) FROM joblock_outbox WHERE state = 2"
+	oldestRow   = "SELECT created_ms FROM joblock_outbox {pending} WHERE state = 0 ORDER BY id LIMIT 1"
+)
+
 // Stats reads the state of the table, for metrics and health checks. The database counts the rows of the backlog, so call
 // Stats every few seconds at most. The error is that of the database.
 func (b *Outbox) Stats(ctx context.Context) (Stats, error) {
@@ -230,10 +235,8 @@ func (b *Outbox) Stats(ctx context.Context) (Stats, error) {
 	}
 	var s Stats
 	var oldest sql.NullInt64
-	err := b.db.QueryRowContext(ctx, b.dialect.sql(`SELECT
-		(SELECT COUNT(*) FROM joblock_outbox WHERE state = 0),
-		(SELECT COUNT(*) FROM joblock_outbox WHERE state = 2),
-		{now} - (SELECT created_ms FROM joblock_outbox WHERE state = 0 ORDER BY id LIMIT 1)`)).Scan(&s.Backlog, &s.Refused, &oldest)
+	query := "SELECT (SELECT COUNT(*) FROM joblock_outbox WHERE state = 0), (" + refusedRows + "), {now} - (" + oldestRow + ")"
+	err := b.db.QueryRowContext(ctx, b.dialect.sql(query)).Scan(&s.Backlog, &s.Refused, &oldest)
 	if err != nil {
 		return Stats{}, fmt.Errorf("outbox: stats: %w", err)
 	}

@@ -26,7 +26,7 @@ const (
 
 	// cleanEvery is how often sent rows are deleted, and cleanRows how many at a time.
 	cleanEvery = 10 * time.Second
-	cleanRows  = 1000
+	cleanRows  = 500
 
 	// A relay pauses between rounds while the database or Redis is away.
 	minOutage = 100 * time.Millisecond
@@ -151,12 +151,16 @@ func (b *Outbox) round(ctx context.Context) (full bool, err error) {
 	return len(rows) == b.cfg.Batch, away
 }
 
-// due returns the first rows that are due, without those of a key that has a row which waits for its next try. The sum
-// keeps databases from the index of due_ms, with which they would sort the whole backlog.
+// dueRows reads the first rows that are due, without those of a key that has a row which waits for its next try. The condition
+// due_ms > 0 is that of the index of rows that wait.
+const dueRows = `SELECT id, uid, order_key, task_type, payload, job, attempts FROM joblock_outbox {pending}
+	WHERE state = 0 AND due_ms <= {now} AND order_key NOT IN
+		(SELECT order_key FROM joblock_outbox WHERE state = 0 AND due_ms > 0 AND due_ms > {now})
+	ORDER BY id LIMIT ?`
+
+// due returns the next rows to enqueue.
 func (b *Outbox) due(ctx context.Context) (out []*row, err error) {
-	rows, err := b.db.QueryContext(ctx, b.dialect.sql(`SELECT id, uid, order_key, task_type, payload, job, attempts FROM joblock_outbox
-		WHERE state = 0 AND due_ms + 0 <= {now} AND order_key NOT IN (SELECT order_key FROM joblock_outbox WHERE state = 0 AND due_ms > {now})
-		ORDER BY id LIMIT ?`), b.cfg.Batch)
+	rows, err := b.db.QueryContext(ctx, b.dialect.sql(dueRows), b.cfg.Batch)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: read rows: %w", err)
 	}
@@ -317,23 +321,23 @@ func (b *Outbox) mark(ctx context.Context, rows []*row) error {
 	if len(done) > 0 {
 		query := "DELETE FROM joblock_outbox WHERE id IN (" + marks(len(done)) + ")"
 		if b.cfg.Retention > 0 {
-			query = fmt.Sprintf("UPDATE joblock_outbox SET state = 1, due_ms = {now} + %d WHERE id IN (%s)", b.cfg.Retention.Milliseconds(), marks(len(done)))
+			query = fmt.Sprintf("UPDATE joblock_outbox SET state = 1, due_ms = 0, expires_ms = {now} + %d WHERE id IN (%s)", b.cfg.Retention.Milliseconds(), marks(len(done)))
 		}
 		if err := b.exec(ctx, query, done...); err != nil {
 			return err
 		}
 	}
 	for _, r := range notes {
-		state, charge, left := 0, 1, r.nextTryMS
+		set := fmt.Sprintf("due_ms = {now} + %d, attempts = attempts + 1", r.nextTryMS)
 		switch r.verdict {
 		case sent:
-			state, left = 1, b.cfg.Retention.Milliseconds()
+			set = fmt.Sprintf("state = 1, due_ms = 0, expires_ms = {now} + %d", b.cfg.Retention.Milliseconds())
 		case refused:
-			state, left = 2, 0
+			set = "state = 2, due_ms = 0, attempts = attempts + 1"
 		case away:
-			charge = 0
+			set = fmt.Sprintf("due_ms = {now} + %d", r.nextTryMS)
 		}
-		query := fmt.Sprintf("UPDATE joblock_outbox SET state = %d, due_ms = {now} + %d, attempts = attempts + %d, error = ? WHERE id = ? AND state = 0", state, left, charge)
+		query := "UPDATE joblock_outbox SET " + set + ", error = ? WHERE id = ? AND state = 0"
 		if err := b.exec(ctx, query, shortened(r.err), r.id); err != nil {
 			return err
 		}
@@ -359,14 +363,30 @@ func (b *Outbox) clean(ctx context.Context) {
 	}
 }
 
-// cleanOnce deletes up to cleanRows rows, and returns how many.
-func (b *Outbox) cleanOnce(ctx context.Context) (int64, error) {
-	done, err := b.db.ExecContext(ctx, b.dialect.sql(fmt.Sprintf(`DELETE FROM joblock_outbox WHERE id IN (SELECT id FROM
-		(SELECT id FROM joblock_outbox WHERE state = 1 AND due_ms <= {now} LIMIT %d) AS old)`, cleanRows)))
+// expiredRows reads which rows are to be deleted.
+const expiredRows = "SELECT id FROM joblock_outbox WHERE state = 1 AND expires_ms <= {now} ORDER BY expires_ms LIMIT ?"
+
+// cleanOnce deletes up to cleanRows rows, and returns how many. It names them by their ids, because not every database would
+// find them by an index when it deletes.
+func (b *Outbox) cleanOnce(ctx context.Context) (n int, err error) {
+	rows, err := b.db.QueryContext(ctx, b.dialect.sql(expiredRows), cleanRows)
 	if err != nil {
 		return 0, err
 	}
-	return done.RowsAffected()
+	defer rows.Close()
+	var ids []any
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return 0, err
+		}
+		ids = append(ids, id)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	_, err = b.db.ExecContext(ctx, b.dialect.sql("DELETE FROM joblock_outbox WHERE id IN ("+marks(len(ids))+")"), ids...)
+	return len(ids), err
 }
 
 // relayed counts what the relay of this process has done.

@@ -136,7 +136,7 @@ func (c *checkup) outbox(o Outbox, ago string) {
 	}
 	if o.Refused > 0 {
 		c.add(Warning, "outbox", o.Name, fmt.Sprintf("%d rows were refused", o.Refused), "their jobs are not enqueued",
-			"look at the column error of the rows with state 2; set state and due_ms to 0, or delete the rows")
+			"look at the column error of the rows with state 2; set their state to 0, or delete the rows")
 	}
 	c.well("outbox", o.Name, fmt.Sprintf("%d rows wait, %d were sent by %s", o.Waiting, o.Sent, o.Relay))
 }
