@@ -58,6 +58,7 @@ func BenchmarkOutbox(b *testing.B) {
 			defer stop()
 			o.all.Store(int64(b.N))
 			o.done = make(chan struct{})
+			used := cpu()
 			b.ResetTimer()
 			var writing sync.WaitGroup
 			var next atomic.Int64
@@ -76,6 +77,7 @@ func BenchmarkOutbox(b *testing.B) {
 			<-o.done
 			b.StopTimer()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+			b.ReportMetric(1000*(cpu()-used).Seconds()/float64(b.N), "cpu-ms/job") // application, Redis and PostgreSQL
 			b.ReportMetric(float64(b.N)/written.Seconds(), "commits/s")
 			o.one.Store(true)
 			took := make([]time.Duration, min(b.N, 300))

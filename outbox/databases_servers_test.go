@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -93,7 +94,7 @@ func inServer(t *testing.T, d Dialect) {
 		"busy": TestAJobWhoseKeyIsTakenWaitsInTheTable, "policies": TestThePoliciesOfUniqueApplyAtTheRelay,
 		"refused": TestWhatIsRefusedForGoodIsKeptWithItsError, "carry": TestALockThatIsCarriedIsTheJobsFromTheEnqueueOn,
 		"reclaim": TestReclaimGivesTheLocksOfARolledBackTransactionBack, "outage": TestAnOutageOfRedisChargesNoRow,
-		"clean": retention, "plans": TestNoQueryReadsTheWholeTable,
+		"clean": TestCleaningKeepsWhatIsNotOld, "plans": TestNoQueryReadsTheWholeTable, "late": aLateCommit, "unique": aRolledBackUnique,
 	} {
 		t.Run(name, test)
 	}
@@ -114,22 +115,73 @@ func init() {
 	}
 }
 
-func retention(t *testing.T) {
+// A row whose transaction commits after a row with a larger id was sent is sent, too. SQLite has one transaction at a time.
+func aLateCommit(t *testing.T) {
 	k := newKit(t, nil)
-	for i := range 5 {
-		k.put(handoff.Unique{Key: fmt.Sprint("key", i)}, task("one"))
+	first, second := must(k.db.BeginTx(t.Context(), nil))(t), must(k.db.BeginTx(t.Context(), nil))(t)
+	must(k.Enqueue(t.Context(), first, handoff.Sequence{Key: "line"}, task("late")))(t)
+	must(k.Enqueue(t.Context(), second, handoff.Sequence{Key: "line"}, task("early")))(t)
+	if err := second.Commit(); err != nil {
+		t.Fatal(err)
 	}
 	k.relayAll()
-	k.exec("UPDATE joblock_outbox SET expires_ms = 0 WHERE id > 2")
-	must(k.cleanOnce(t.Context()))(t)
-	k.wantStates("0 pending, 2 sent, 0 refused")
-	if err := Migrate(t.Context(), k.db, k.dialect); err != nil {
-		t.Errorf("Migrate again: %v", err)
+	k.wantStates("0 pending, 1 sent, 0 refused")
+	if err := first.Commit(); err != nil {
+		t.Fatal(err)
 	}
-	k.put(handoff.Unique{Key: "old"}, task("old"))
-	stats := must(k.Stats(t.Context()))(t)
-	if stats.Backlog != 1 || stats.Oldest < 0 || stats.Oldest > time.Minute {
-		t.Errorf("stats %+v", stats)
+	k.relayAll()
+	k.wantStates("0 pending, 2 sent, 0 refused")
+}
+
+// A unique job is not lost because of another one of its key whose transaction is rolled back.
+func aRolledBackUnique(t *testing.T) {
+	k := newKit(t, nil)
+	first, second := must(k.db.BeginTx(t.Context(), nil))(t), must(k.db.BeginTx(t.Context(), nil))(t)
+	how := handoff.Unique{Key: "key", OnConflict: handoff.Skip}
+	must(k.Enqueue(t.Context(), first, how, task("rolled back")))(t)
+	must(k.Enqueue(t.Context(), second, how, task("committed")))(t)
+	if err := errors.Join(second.Commit(), first.Rollback()); err != nil {
+		t.Fatal(err)
+	}
+	k.relayAll()
+	if got := k.tasks(); !slices.Equal(got, []string{"committed"}) {
+		t.Errorf("tasks %q", got)
+	}
+}
+
+// Notifications that never arrive, as behind a pooler in transaction mode, and a listener that fails delay a job by
+// Config.Poll.
+func TestTheRelayPollsWithoutNotifications(t *testing.T) {
+	addr := startSQL(t, Postgres)
+	server := redistest.Start(t)
+	for name, listen := range map[string]func(ctx context.Context, _ string, _ func()) error{
+		"lost":   func(ctx context.Context, _ string, _ func()) error { <-ctx.Done(); return ctx.Err() },
+		"failed": func(context.Context, string, func()) error { return errors.New("no connection") },
+	} {
+		a := newApp(t, Postgres, addr, server.Addr(), true)
+		cfg := a.box.cfg
+		cfg.Name, cfg.Listen, cfg.Poll = name, listen, minPoll
+		a.box = must(New(a.p.Jobs, a.db, Postgres, &cfg))(t)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- a.box.Run(ctx) }()
+		for i := range 3 {
+			tx := must(a.db.BeginTx(t.Context(), nil))(t)
+			job := must(a.box.Enqueue(t.Context(), tx, handoff.Unique{Key: fmt.Sprint(name, i)}, task("one")))(t)
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			for {
+				if _, err := a.p.Inspector.GetTaskInfo(job.Queue, job.TaskID); err == nil {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -194,6 +194,35 @@ func TestARepeatedEnqueueMakesNoSecondTask(t *testing.T) {
 	}
 }
 
+// A relay that was frozen after the enqueue for so long that asynq has forgotten the task enqueues the job again: it runs a
+// second time, not at the same time, and with a larger fence.
+func TestAJobThatAsynqHasForgottenRunsAgainWithALargerFence(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, nil)
+	job := k.put(handoff.Unique{Key: "key"}, task("again"))
+	var last int64
+	for range 2 {
+		k.exec("UPDATE joblock_outbox SET state = 0, due_ms = 0")
+		k.relayAll()
+		fence := make(chan int64, 1)
+		stop := k.serve(func(ctx context.Context, _ *asynq.Task) error {
+			lock, _ := joblock.FromContext(ctx)
+			fence <- lock.Fence()
+			return nil
+		})
+		if got := <-fence; got <= last {
+			t.Errorf("ran with fence %d after %d", got, last)
+		} else {
+			last = got
+		}
+		stop()
+		if err := k.p.Inspector.DeleteTask(job.Queue, job.TaskID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.wantStates("0 pending, 1 sent, 0 refused")
+}
+
 func TestTheJobsOfAKeyAreEnqueuedInTheirOrder(t *testing.T) {
 	t.Parallel()
 	k := newKit(t, &Config{Batch: 7})
@@ -536,6 +565,29 @@ func TestSentRowsAreDeletedAtTheEndOfTheirRetention(t *testing.T) {
 		time.Sleep(45 * time.Second)
 		k.wantStates("0 pending, 0 sent, 0 refused")
 	})
+}
+
+// Pending and refused rows, and sent rows in their retention, stay.
+func TestCleaningKeepsWhatIsNotOld(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, nil)
+	for i := range 5 {
+		k.put(handoff.Unique{Key: fmt.Sprint("key", i)}, task("one"))
+	}
+	k.relayAll()
+	k.exec("UPDATE joblock_outbox SET expires_ms = 0 WHERE id > 2")
+	if n := must(k.cleanOnce(t.Context()))(t); n != 3 {
+		t.Errorf("deleted %d rows, want 3", n)
+	}
+	k.wantStates("0 pending, 2 sent, 0 refused")
+	if err := Migrate(t.Context(), k.db, k.dialect); err != nil {
+		t.Errorf("Migrate again: %v", err)
+	}
+	k.put(handoff.Unique{Key: "old"}, task("old"))
+	stats := must(k.Stats(t.Context()))(t)
+	if stats.Backlog != 1 || stats.Oldest < 0 || stats.Oldest > time.Minute {
+		t.Errorf("stats %+v", stats)
+	}
 }
 
 // Two processes run the relay: one works, and the next takes over when it ends.
