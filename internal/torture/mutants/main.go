@@ -45,12 +45,12 @@ func run(words []string, length time.Duration, tries int) (survived int, err err
 		if err := os.Mkdir(own, 0o700); err != nil {
 			return 0, err
 		}
+		how := "DOES NOT BUILD" // the others are tried all the same
 		bin, err := m.build(root, own)
 		if err != nil {
-			return 0, err
-		}
-		how := m.torture(root, bin, length, tries)
-		if how == "" {
+			fmt.Fprintln(os.Stderr, "mutants:", err)
+			survived++
+		} else if how = m.torture(root, bin, length, tries); how == "" {
 			how = "SURVIVED"
 			survived++
 		}

@@ -207,7 +207,7 @@ var mutants = []mutant{
 		[]edit{{"joblock/memstore/transition.go", "		a = a.binding(req.Job, req.Grace)\n", ""}},
 		[]string{"want it freed"}, false, "TestReservationThatComesLate"},
 	{"a keeper's claim ends at once",
-		[]edit{{"worker/internal/keeper/work.go", "jobs.Due(ctx, k.cfg.Locks, jobs.DueRequest{Part: part, Limit: batch, Claim: hold})", "jobs.Due(ctx, k.cfg.Locks, jobs.DueRequest{Part: part, Limit: batch, Claim: min(hold, driver.MinPeriod)})"}},
+		[]edit{{"worker/internal/keeper/work.go", "jobs.Due(ctx, k.cfg.Locks, jobs.DueRequest{Part: part, Limit: batch, Claim: hold})", "jobs.Due(ctx, k.cfg.Locks, jobs.DueRequest{Part: part, Limit: batch, Claim: min(hold, time.Millisecond)})"}},
 		[]string{"want parked for dead"}, false, "TestKeepersTakeTurns"},
 	{"a keeper that comes back late removes a new entry",
 		[]edit{{"joblock/memstore/index.go", "case e == nil || e.Mark != l.Mark:", "case e == nil:"}},
