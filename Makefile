@@ -52,7 +52,7 @@ help: ## list the targets
 .PHONY: test
 test: ## every promise once, on one redis-server: about a minute, up to five on a fresh machine
 	@.ci/setup.sh redis
-	@GOGC=400 .ci/shared.sh go test -vet=off -count=1 -timeout 5m -p 3 $(LONGEST) ./...
+	@GOGC=400 .ci/shared.sh go test -vet=off -count=1 -timeout 10m -p 3 $(LONGEST) ./...
 
 .PHONY: all
 all: setup ## everything else: lint, races, servers, modules, a minute of torture; 20 minutes

@@ -83,13 +83,13 @@ func TestReschedule(t *testing.T) {
 // retry makes asynq charge a retry of the job, as for a handler that has failed.
 func (w *web) retry(t *testing.T, done handoff.Result) {
 	t.Helper()
+	if err := w.inspector.RunTask("default", done.Task.ID); err != nil && !strings.Contains(err.Error(), "pending") {
+		t.Fatal(err)
+	}
 	srv := asynq.NewServerFromRedisClient(w.rdb, asynq.Config{
 		LogLevel: asynq.FatalLevel, RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
 	})
 	if err := srv.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return errors.New("try again") })); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.inspector.RunTask("default", done.Task.ID); err != nil && !strings.Contains(err.Error(), "pending") {
 		t.Fatal(err)
 	}
 	time.Sleep(10 * time.Second)
