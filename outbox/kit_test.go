@@ -27,13 +27,16 @@ type kit struct {
 	p   *toolkit.Process
 	rdb *redis.Client
 	log *testkit.Log
+
+	mini interface{ SetError(text string) } // what Redis answers to each command, unless empty
 }
 
 // newKit returns one that is closed with the test.
 func newKit(t *testing.T, cfg *Config) *kit {
 	t.Helper()
-	rdb := redistest.MiniClient(t, redistest.Mini(t))
-	k := &kit{t: t, rdb: rdb, log: &testkit.Log{}}
+	mini := redistest.Mini(t)
+	rdb := redistest.MiniClient(t, mini)
+	k := &kit{t: t, rdb: rdb, log: &testkit.Log{}, mini: mini}
 	logger := slog.New(slog.NewTextHandler(k.log, nil))
 	k.p = must(toolkit.NewFromRedisClient(rdb, &toolkit.Config{Logger: logger}))(t)
 	t.Cleanup(func() {
