@@ -198,6 +198,9 @@ func TestCloseSettlesAllLocks(t *testing.T) {
 	_, err = p.NewServer(quick)
 	testkit.WantErr(t, err, joblock.ErrClosed)
 	testkit.WantErr(t, p.Ping(t.Context()), joblock.ErrClosed)
+	done := handoff.Result{Task: &asynq.TaskInfo{Queue: "default", ID: "1"}}
+	testkit.WantErr(t, p.Jobs.Withdraw(t.Context(), done), joblock.ErrClosed)
+	testkit.WantErr(t, p.Jobs.Reschedule(t.Context(), done, time.Now()), joblock.ErrClosed)
 	p.Go(func(context.Context) error { t.Error("called after Close"); return nil })
 }
 

@@ -181,6 +181,7 @@ func (c *Client) Job(ctx context.Context, key string) (Result, error) {
 // asynq.TaskID.
 //
 //	joblock.ErrBusy      the job runs, or is about to
+//	joblock.ErrClosed
 //	joblock.ErrNotFound  the job is done, archived, replaced, withdrawn or deleted
 //	joblock.ErrNotOwner  another job has the TaskID by now
 //	joblock.ErrInvalid   done has no task; the job is in a sequence, a group or the line of worker.InLine, or asynq has made its task of a group; the time is not before its Deadline, or

@@ -70,6 +70,9 @@ func (c *Client) Reschedule(ctx context.Context, done Result, at time.Time) erro
 	if d := s.delay(); d > driver.MaxPeriod-c.reserve {
 		return Invalid(op, "", "a delay of %s and Config.Reserve of %s make more than the %s for which a lock can be reserved", d, c.reserve, driver.MaxPeriod)
 	}
+	if err := checkOpen(c.locks, op); err != nil {
+		return err
+	}
 	w := &waiting{op: op, done: done, job: envelope.Job(done.Task.Queue, done.Task.ID)}
 	return unlessBusy(func() error { return c.reschedule(ctx, w, s) })
 }

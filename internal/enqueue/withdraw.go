@@ -47,6 +47,9 @@ func (c *Client) Withdraw(ctx context.Context, done Result) error {
 	if done.Task == nil {
 		return Invalid(op, "", "Result.Task is nil, must be the task of a job")
 	}
+	if err := checkOpen(c.locks, op); err != nil {
+		return err
+	}
 	w := &withdrawal{c: c, waiting: waiting{op: op, done: done}}
 	return unlessBusy(func() error { return w.try(ctx) })
 }
