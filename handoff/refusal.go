@@ -163,21 +163,12 @@ func newRefusal(ctx context.Context, err error, maxRetryAfter time.Duration) Ref
 	}
 	switch f.Status {
 	case http.StatusTooManyRequests:
-		// Stores keep a lease a millisecond longer than asked for, which must not cost a second.
-		left := e.Remaining - time.Millisecond
-		if _, cools := envelope.ParseCooling(e.Job); !cools { // else nothing but time frees the key
-			left = min(left, max(time.Minute, left/reservedShare))
-		}
-		left = min(left, maxRetryAfter)
-		f.RetryAfter = time.Duration(wholeSeconds(left)) * time.Second
+		f.RetryAfter = time.Duration(wholeSeconds(min(envelope.ComeBack(e.Job, e.Remaining), maxRetryAfter))) * time.Second
 	case http.StatusServiceUnavailable:
 		f.RetryAfter = time.Second
 	}
 	return f
 }
-
-// reservedShare is the part of a long reservation that a client waits: see Guard.MaxRetryAfter.
-const reservedShare = 60
 
 // over reports whether err says that a context has ended: ctx, or a context that the handler has derived
 // from ctx. An EnqueueMany that has ended early counts too.

@@ -102,7 +102,7 @@
 //	405     METHOD_NOT_ALLOWED           with Allow
 //	406     NOT_ACCEPTABLE               hold: neither application/x-ndjson nor text/event-stream is accepted
 //	408     REQUEST_TIMEOUT              the body came too slowly
-//	409     LOCK_ACQUISITION_FAILED      another holder has the lock; Retry-After is what is left, at most a minute
+//	409     LOCK_ACQUISITION_FAILED      another holder has the lock; Retry-After is as of handoff.Guard.MaxRetryAfter
 //	409     LOCK_TIMEOUT                 the same, after a wait
 //	409     LOCK_BUSY                    another holder of the token has the lock
 //	409     LOCK_OWNERSHIP_MISMATCH      the token does not name the present holding
@@ -123,7 +123,8 @@
 //	429     TOO_MANY_LOCKS               the caller has too many locks
 //	429     TOO_MANY_WAITS               the caller, or the server, waits for too many locks
 //	500     INTERNAL                     a fault of the server, which is in its log
-//	503     LOCK_UNAVAILABLE             the store did not answer; it is unknown whether the call took effect
+//	503     LOCK_UNAVAILABLE             the store did not answer, and it is unknown whether the call took effect; or the
+//	                                     store refused the call, as for lack of memory: the detail says which
 //	503     LOCK_CLOSED                  the server is closing; another replica serves
 //	503     ACTION_NOT_RECORDED          the audit did not answer, and the action was not begun
 //	503     AUTH_UNAVAILABLE             the rights of the caller could not be looked up

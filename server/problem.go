@@ -9,8 +9,10 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
@@ -27,13 +29,13 @@ var answers = []struct {
 	{joblock.ErrNotFound, http.StatusNotFound, "There is no such lock"},
 	{joblock.ErrAlreadyReleased, http.StatusGone, "The lock was released before"},
 	{joblock.ErrLost, http.StatusGone, "The lock was lost"},
-	{joblock.ErrUnavailable, http.StatusServiceUnavailable, "The store of the locks did not answer"},
+	{joblock.ErrUnavailable, http.StatusServiceUnavailable, "The store of the locks is not available"},
 	{joblock.ErrClosed, http.StatusServiceUnavailable, "The server is closing"},
 	{joblock.ErrInvalid, http.StatusBadRequest, "A value is bad"},
 }
 
-// maxRetryAfter bounds Retry-After: a lock that is reserved for an hour can become free in a second.
-const maxRetryAfter = time.Minute
+// maxRetryAfter bounds Retry-After, as in package handoff.
+const maxRetryAfter = time.Hour
 
 // problemOf returns the problem for an error. The text of an error from outside package joblock is only logged.
 func (c *call) problemOf(err error) *problem.Problem {
@@ -77,12 +79,15 @@ func (c *call) lockProblem(err error, e *joblock.Error) *problem.Problem {
 			p.Key = "" // which may be the bad value
 		case a.status == http.StatusServiceUnavailable:
 			p.RetryAfter, c.detail = time.Second, err
-			if e.Code != problem.Closed {
+			switch {
+			case e.Code == problem.Closed:
+			case err == error(e) && errors.Is(e.Err, driver.ErrRefused): // as the only step of what was asked for
+				p.Detail = "the store refused the call, and this attempt changed nothing"
+			default:
 				p.Detail = "it is unknown whether the call took effect"
 			}
 		case p.Retryable:
-			// Stores keep a lease a millisecond longer than asked for, which must not round up to another second.
-			p.RetryAfter = max(time.Millisecond, min(e.Remaining-time.Millisecond, maxRetryAfter))
+			p.RetryAfter = max(time.Millisecond, min(envelope.ComeBack(e.Job, e.Remaining), maxRetryAfter))
 		}
 		return p
 	}

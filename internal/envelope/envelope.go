@@ -135,6 +135,20 @@ func ParseCooling(name string) (job string, cools bool) {
 	return strings.CutPrefix(name, CoolingPrefix)
 }
 
+// reservedShare is the part of a long reservation that a client waits before it asks again.
+const reservedShare = 60
+
+// ComeBack returns after how long a refused client should ask again for a lock that is reserved for job, with left to go:
+// when it ends, or, if that is more than a minute, after a sixtieth of that, because a lock that is reserved for an hour can
+// become free in a second. Nothing but time frees a lock that cools down.
+func ComeBack(job string, left time.Duration) time.Duration {
+	left -= time.Millisecond // by which stores keep a lease longer than asked for; it must not cost a second
+	if _, cools := ParseCooling(job); !cools {
+		left = min(left, max(time.Minute, left/reservedShare))
+	}
+	return left
+}
+
 const aggregatePrefix = "aggregate:"
 
 // AggregateID returns an ID for the task that asynq aggregates a group into. The ID names the lead, which is one of the

@@ -71,7 +71,7 @@ func (req ClearLimit) perform(ctx context.Context, d *Desk) (ActionResult, error
 	}
 	isSet := func(set *controls.Set) error {
 		if set.Named(req.Limit) == nil {
-			return refusal(ActClearLimit, "", joblock.ErrNotFound, "no value is set for this limit")
+			return &joblock.Error{Code: joblock.CodeOf(joblock.ErrNotFound), Op: ActClearLimit, Detail: "no value is set for this limit"}
 		}
 		return nil
 	}

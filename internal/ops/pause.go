@@ -112,7 +112,7 @@ func (req ResumeKey) perform(ctx context.Context, d *Desk) (ActionResult, error)
 		if p := set.Find(req.Key); p != nil && !p.Ended(now) {
 			return p, nil
 		}
-		return nil, refusal(ActResumeKey, req.Key, joblock.ErrNotFound, "the key is not paused")
+		return nil, &joblock.Error{Code: joblock.CodeOf(joblock.ErrNotFound), Op: ActResumeKey, Key: req.Key, Detail: "the key is not paused"}
 	}
 	_, refused := find(set, set.Now())
 	return d.record(ctx, req.Reason, AuditEntry{Action: ActResumeKey, Key: req.Key}, refused, func(ctx context.Context) error {
