@@ -525,7 +525,7 @@ func TestSupersededDuringAShutdown(t *testing.T) {
 	})
 }
 
-// A handler that returns ErrSuperseded of its own accord has failed like with any other error: nothing has superseded its job.
+// A handler that returns ErrSuperseded by itself has failed like with any other error: nothing has superseded its job.
 func TestErrSupersededOfAHandler(t *testing.T) {
 	for name, err := range map[string]error{"itself": worker.ErrSuperseded, "wrapped": fmt.Errorf("the other run: %w", worker.ErrSuperseded)} {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,7 @@ var ErrNotRenewed = errors.New("the holder had ended its renewal (NoRenew, MaxRe
 
 // ErrMaxWait is the cause with which MaxWait ends the context of a wait. An acquisition in that context returns
 // ErrTimeout, which describes the holder.
-var ErrMaxWait = errors.New("MaxWait is over")
+var ErrMaxWait = errors.New("MaxWait has passed")
 
 // CarriedAlready is the detail of the ErrInvalid for a call that would take a lock which its context carries.
 const CarriedAlready = "this context has the lock already, so the call would wait for itself: use the lock that joblock.FromContext " +

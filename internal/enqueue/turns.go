@@ -86,5 +86,5 @@ func (u *unique) enter(ctx context.Context) (leave func(error) error, err error)
 func (u *unique) contended(held *joblock.Error) error {
 	e := *held
 	e.Remaining = 0
-	return foreign(&e, "other calls are replacing the job of the key all the time; try again")
+	return foreign(&e, "other calls keep replacing the job of the key; try again")
 }

@@ -93,7 +93,7 @@ func withLine(key string, keys map[string][]Event) []Event {
 const straggling = 5 * time.Second
 
 // stepsOf returns the calls of one key. Renewals are no steps: a grant has the last
-// deadline of its holding, up to which the lock was held all the time.
+// deadline of its holding, up to which the lock was held without interruption.
 func stepsOf(events []Event) []porcupine.Operation {
 	stories, forced := bookOf(events)
 	// A Park or a Release without an answer may have reached the store much later. "At

@@ -322,7 +322,7 @@ func (s *Store) queueOf(r *record, now time.Time, key string) (q *record, done f
 	}
 }
 
-// serve is GRANT to a waiter, and the push that tells the waiter. The result is the waiting job, "" for an
+// serve is GRANT to a waiter, and the push that notifies the waiter. The result is the waiting job, "" for an
 // Acquire. If starts is true, the caller starts the job, and there is no push.
 func (s *Store) serve(r *record, now time.Time, first place, starts bool) (job string) {
 	if first.job == "" && len(s.inboxes[first.Inbox]) == 0 { // the grant is unheard

@@ -93,7 +93,7 @@ func (s *story) effect() string {
 
 // toHolder describes what a forced release does to the present holder.
 func (s *story) toHolder() string {
-	others := fmt.Sprintf("is not stopped: its program learns of the release with its next renewal, within some %s, or at once if it listens for forced releases, and tells it to end.", length(s.renewal()))
+	others := fmt.Sprintf("is not stopped: its program notices the release at its next renewal, within some %s, or at once if it listens for forced releases, and asks it to stop.", length(s.renewal()))
 	if s.Job != "" {
 		return " The handler " + others // "joblock run" has no job
 	}

@@ -36,7 +36,7 @@ func (e *Event) sentence() string {
 	case event.GaveUp.String():
 		text = fmt.Sprintf("%s gave up after a wait of %s: %s has the key", visible(e.Source), length(e.Waited.Duration()), who)
 	case event.Resumed.String():
-		text = who + " has gone on under the lock"
+		text = who + " resumed the lock"
 		if e.Recovered {
 			text += ", although its reservation had run out"
 		}

@@ -181,7 +181,7 @@ func (l Lock) recorded() (all []Happening) {
 	switch l.State {
 	case joblock.StateHeld, joblock.StateOrphaned:
 		if l.Changed.After(l.Since.Time) {
-			add(l.Changed, event.Resumed.String(), who+" has gone on under the lock")
+			add(l.Changed, event.Resumed.String(), who+" resumed the lock")
 		}
 	case joblock.StateParked:
 		add(l.Changed, event.Parked.String(), who+" no longer runs under the lock"+keptFor(l.Job))

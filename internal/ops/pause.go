@@ -23,7 +23,7 @@ const (
 // PauseKey holds back all jobs with a lock on Key, or on a key below Key, one that begins with Key and ":": unique jobs, jobs
 // of sequences, jobs that carry locks, and tasks of WithoutOverlapping. A job that runs goes on. A job that is held back
 // occupies no worker, is charged no retry, keeps its locks and its place in line, and starts when the pause ends. Every
-// process learns of the pause within a second. Jobs that enqueue or acquire are not affected. A second pause of
+// process applies the pause within a second. Jobs that enqueue or acquire are not affected. A second pause of
 // the same key replaces the first. All pauses and limits together have 64 KiB at most, and those of the keys that a Viewer with
 // Key may see 16 KiB, so that the pauses of one tenant leave room for those of others.
 //

@@ -27,7 +27,7 @@ func (c *Cluster) Slot(key string) int {
 		}
 		break
 	}
-	c.t.Errorf("no node of the cluster tells the slot of %q", key)
+	c.t.Errorf("no node of the cluster has the slot of %q", key)
 	return 0
 }
 

@@ -222,7 +222,7 @@ func (n *checkedServer) replication(minReplicas string, known bool) {
 	}
 }
 
-// lateReplica is from which silence on a replica is late. A replica that is well tells its master every second how far it
+// lateReplica is from which silence on a replica is late. A healthy replica reports to its master every second how far it
 // is, and Redis' own min-replicas-max-lag has the same default.
 const lateReplica = 10 // seconds
 

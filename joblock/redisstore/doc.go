@@ -126,7 +126,7 @@
 // In a cluster pushes go to shard channels, which only one node has to do with. The Store has one more connection to
 // each node that has keys for which this process waits. A push goes to all nodes only if there is no subscriber of the
 // shard channel at that moment: while a slot migrates, just after the first wait for a key of a part, or if the waiter
-// has died. A server or a user without shard channels tells all nodes of each push.
+// has died. A server or a user without shard channels sends each push to all nodes.
 //
 // A server from 7.2 on must not get a SPUBLISH as long as the server runs on a nodes.conf that an older server has
 // written: SPUBLISH ends such a server. The Store asks each node (CLUSTER SHARDS), and leaves the shard channels of such
@@ -207,7 +207,7 @@
 // # How to move slots
 //
 // The slots of a cluster may be moved at any time. What happens if a master dies during a move is up to the servers.
-// Redis 7 tells no replica of a move. If the slot's old master dies, the promoted replica takes the keys that have moved
+// Redis 7 notifies no replica of a move. If the slot's old master dies, the promoted replica takes the keys that have moved
 // for free, until the move is set up again. Set the move up again at once (CLUSTER SETSLOT STABLE, IMPORTING and
 // MIGRATING), before anything else. Then every lock is where the lock was. If the slot's new master dies, calls for the
 // keys that have moved fail until the move is set up again with the promoted replica.

@@ -163,7 +163,7 @@ func (m *merger) enter(ctx context.Context, cmds ...*redis.Cmd) *pipeline {
 	return p
 }
 
-// leave takes a call out of its pipeline when the caller has gone, and returns true, unless the pipeline has been sent.
+// leave takes a call out of its pipeline when the caller has given up, and returns true, unless the pipeline has been sent.
 // Otherwise such calls would add to the load that made the caller wait too long.
 func (m *merger) leave(p *pipeline, cmds ...*redis.Cmd) bool {
 	m.mu.Lock()

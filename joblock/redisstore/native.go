@@ -308,7 +308,7 @@ func readHint(hint string) (text string, rec record, written, life int64, ok boo
 
 // releaseNative makes a Release without Lua. done is false if the script has to follow.
 //
-// Two commands in one pipeline: PTTL tells how much of the reservation is left, by the clock of the server, and SET ends
+// Two commands in one pipeline: PTTL returns how much of the reservation is left, by the clock of the server, and SET ends
 // it if the record is the one in the Hint.
 func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (reply driver.Reply, done bool, err error) {
 	n := &s.native

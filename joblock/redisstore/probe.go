@@ -157,7 +157,7 @@ func (p *probe) transitions(ctx context.Context) error {
 	return err
 }
 
-// handOver makes a second owner wait for the lock, until a push tells the grant.
+// handOver makes a second owner wait for the lock, until a push announces the grant.
 func (p *probe) handOver(ctx context.Context) error {
 	p.step = "subscribe"
 	const waiter = "waiter"

@@ -142,7 +142,7 @@ func push(nonce, lines string) driver.Push {
 }
 
 // inboxes remembers one inbox that the Store is subscribed to. If a release grants the key to a waiter with
-// that inbox, the script tells the grant in the reply to the release, and publishes nothing.
+// that inbox, the script announces the grant in the reply to the release, and publishes nothing.
 type inboxes struct {
 	mu      sync.RWMutex // held for reading during a delivery
 	address string       // address of the inbox; "" if there is none

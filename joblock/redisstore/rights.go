@@ -86,7 +86,7 @@ func (s *store) areas() []area {
 	if _, many := s.ops.(*redis.ClusterClient); many {
 		all = append(all, clusterRights, shardRights)
 	} else {
-		all = append(all, deathRights) // in a cluster SHARDNUMSUB tells of the dead
+		all = append(all, deathRights) // in a cluster SHARDNUMSUB shows the dead
 	}
 	if s.replicas > 0 {
 		all = append(all, replicaRights)

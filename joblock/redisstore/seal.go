@@ -27,7 +27,7 @@ func (s *store) noLock(name string) bool {
 		strings.HasPrefix(name, s.prefix+"%%")
 }
 
-// String says where the locks are, as far as the client tells. The text helps to find two programs that look at
+// String says where the locks are, as far as the client shows it. The text helps to find two programs that look at
 // different places by mistake.
 func (s *store) String() string {
 	where := ""

@@ -18,7 +18,7 @@ const (
 	// shardTimeout bounds each attempt to subscribe at a node.
 	shardTimeout = time.Second
 
-	// shardPause lies between two attempts to subscribe to a part. A client learns of a moved slot, or of a new master,
+	// shardPause lies between two attempts to subscribe to a part. A client notices a moved slot, or of a new master,
 	// within this order of time.
 	shardPause = 200 * time.Millisecond
 

@@ -10,7 +10,7 @@ var acquireCases = []testCase{
 		reply := k.acquire(req)
 		k.wantGrant("acquire", reply, 0)
 		if reply.Ended != driver.EndedNone || reply.Recovered || len(reply.Memo) != 0 {
-			k.Errorf("grant of a new key tells of a predecessor: %+v", reply)
+			k.Errorf("grant of a new key names a predecessor: %+v", reply)
 		}
 		r := k.wantState("key", driver.StateHeld)
 		if r.Key != "key" || r.Owner != "me" || r.Fence != reply.Fence || r.Holder != req.Holder || r.Job != "" {

@@ -92,7 +92,7 @@ var fenceCases = []testCase{
 			k.Errorf("acquired at %s under fence %d, want %s and %d", r.Since, r.First, acquired, reply.Fence)
 		}
 	}},
-	{"a record tells when its lease began, and how long the lease is", func(k *kit) {
+	{"a record says when its lease began, and how long the lease is", func(k *kit) {
 		var at time.Time
 		look := func(what string, ttl time.Duration, anew bool) driver.Record {
 			k.Helper()
@@ -143,7 +143,7 @@ var fenceCases = []testCase{
 			k.Errorf("after the release: %+v, want no lease, and the end when it was changed", r)
 		}
 	}},
-	{"a record tells when its reservation ran out", func(k *kit) {
+	{"a record says when its reservation ran out", func(k *kit) {
 		h := k.holdFor("held", "me", k.Unit)
 		k.parkFor("parked", "me", "q/job", k.Unit)
 		held, parked := k.inspect("held"), k.inspect("parked")

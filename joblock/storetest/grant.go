@@ -134,7 +134,7 @@ var grantCases = []testCase{
 			reply := k.acquire(ask)
 			k.want("acquire", reply, driver.OutcomeHeld)
 			if reply.Holder != first.Holder || reply.State != driver.StateHeld || reply.Job != "" || !within(reply.Remaining, long) {
-				k.Errorf("%s: the asker hears %+v, want that %q has it", asks, reply, first.Holder)
+				k.Errorf("%s: the caller gets %+v, want that %q has it", asks, reply, first.Holder)
 			}
 			g := m.granted(first)
 			if r := k.wantOwner(asks, first); r.Fence != g.Fence || r.Waiters != waiters {

@@ -344,7 +344,7 @@ var indexCases = []testCase{
 		k.wantLocks(k.sorted(k.entries(10)), "q/job claimed", "q/job due", "q/job later", "q/job new", "q/other due")
 		k.wantDue(10, "q/job new")
 	}},
-	{"Entries tells when the first entry is due", func(k *kit) {
+	{"Entries returns when the first entry is due", func(k *kit) {
 		wants := func(what string, least, most time.Time) {
 			k.Helper()
 			var due time.Time
@@ -436,7 +436,7 @@ var indexCases = []testCase{
 			}
 		}
 		if len(stays) > 0 {
-			k.Errorf("%d entries that were there all the time are on no page", len(stays))
+			k.Errorf("%d entries that were there throughout are on no page", len(stays))
 		}
 	}},
 	{"of many Dues at once exactly one returns an entry", func(k *kit) {

@@ -146,7 +146,7 @@ var jobCases = []testCase{
 		req.Reason = "the task was deleted"
 		k.want("release", k.release(req), driver.OutcomeOK)
 		if g := m.granted(wait); g.Ended != driver.EndedForced {
-			k.Errorf("the waiter hears that it ended %q, want forced", g.Ended)
+			k.Errorf("the waiter gets that it ended %q, want forced", g.Ended)
 		}
 		k.want("the same release again", k.release(req), driver.OutcomeOK)
 		k.want("another one", k.release(k.freeReq("key", "q/job")), driver.OutcomeWrongJob)

@@ -239,7 +239,7 @@ var lineCases = []testCase{
 		k.want("take by another owner", reply, driver.OutcomeNotOwner)
 		k.checkReply(reply, before)
 		if reply.Ahead != 0 || !reply.Now.IsZero() || !reply.Since.IsZero() {
-			k.Errorf("another owner hears %+v, want nothing of the place", reply)
+			k.Errorf("another owner gets %+v, want nothing of the place", reply)
 		}
 		k.want("leave by another owner", k.release(k.releaseReq(byGrant("key", "another", mine.Nonce))), driver.OutcomeNotOwner)
 		if r := k.inspect("key"); r.Waiters != 2 {

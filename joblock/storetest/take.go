@@ -107,7 +107,7 @@ var takeCases = []testCase{
 		k.want("release again", k.release(k.releaseReq(byGrant("key", "me", req.Nonce))), driver.OutcomeOK)
 		k.wantState("key", driver.StateFree)
 	}},
-	{"the memo stays, and the next owner hears how the take ended", func(k *kit) {
+	{"the memo stays, and the next owner gets how the take ended", func(k *kit) {
 		h := k.hold("key", "me")
 		renew := k.renewReq(byFence("key", "me", h.fence))
 		renew.Memo = []byte("memo")
@@ -154,7 +154,7 @@ var takeCases = []testCase{
 		reply := k.take(k.takeReq("key", "asker", "q/job"))
 		k.want("take", reply, driver.OutcomeHeld)
 		if reply.Holder != first.Holder || reply.State != driver.StateHeld || reply.Job != "" || !within(reply.Remaining, long) {
-			k.Errorf("the asker hears %+v, want that %q has it", reply, first.Holder)
+			k.Errorf("the caller gets %+v, want that %q has it", reply, first.Holder)
 		}
 		if reply.Ahead != 0 || !reply.Now.IsZero() {
 			k.Errorf("reply %+v, want no place in the queue", reply)

@@ -84,7 +84,7 @@ func (s Spec) gapNotes(change, tick int64) (notes []string) {
 		notes = append(notes, fmt.Sprintf("the clock goes from %s to %s: the ticks of %s come at %s, as one", from, to, times, to))
 	}
 	if n, times := timesWords(lost, before, after); n > 0 {
-		notes = append(notes, fmt.Sprintf("the clock has gone from %s to %s: no tick at %s", from, to, times))
+		notes = append(notes, fmt.Sprintf("the clock jumped from %s to %s: no tick at %s", from, to, times))
 	}
 	return notes
 }

@@ -21,11 +21,11 @@ func TestForecastSaysWhatAClockChangeDoes(t *testing.T) {
 		{"*/10 2 * * *", "Europe/Berlin", "2026-03-28 00h", "2026-03-31 00h", []string{
 			"29 03:00 CEST the clock goes from 02:00 to 03:00: the ticks of 02:00 to 02:50 (6 times) come at 03:00, as one"}},
 		{"30 * * * *", "Europe/Berlin", "2026-03-28 00h", "2026-03-31 00h", []string{
-			"29 03:30 CEST the clock has gone from 02:00 to 03:00: no tick at 02:30"}},
+			"29 03:30 CEST the clock jumped from 02:00 to 03:00: no tick at 02:30"}},
 		{"10 30 * * * *", "Europe/Berlin", "2026-03-28 00h", "2026-03-31 00h", []string{
-			"29 03:30:10 CEST the clock has gone from 02:00 to 03:00: no tick at 02:30:10"}},
+			"29 03:30:10 CEST the clock jumped from 02:00 to 03:00: no tick at 02:30:10"}},
 		{"30 * 1,29 * *", "Europe/Berlin", "2026-03-28 00h", "2026-04-02 00h", []string{
-			"29 03:30 CEST the clock has gone from 02:00 to 03:00: no tick at 02:30"}},
+			"29 03:30 CEST the clock jumped from 02:00 to 03:00: no tick at 02:30"}},
 		{"30 * 1,28 * *", "Europe/Berlin", "2026-03-28 00h", "2026-04-02 00h", nil},
 		{"30 2 * * *", "Europe/Berlin", "2026-10-24 00h", "2026-10-27 00h", []string{
 			"25 02:30 CEST the clock goes from 03:00 back to 02:00 and shows 02:30 twice: no second tick"}},
@@ -48,7 +48,7 @@ func TestForecastSaysWhatAClockChangeDoes(t *testing.T) {
 			"25 02:00 CET the clock goes from 03:00 back to 02:00 and shows 02:00 twice: no first tick",
 			"25 02:30 CET the clock goes from 03:00 back to 02:00 and shows 02:30 twice: this is the second of two ticks"}},
 		{"0,30 * * * *; except 2026-03-29T02:30..2026-03-29T08:00", "Europe/Berlin", "2026-03-28 00h", "2026-03-31 00h", []string{
-			"29 08:30 CEST the clock has gone from 02:00 to 03:00: no tick at 02:00"}},
+			"29 08:30 CEST the clock jumped from 02:00 to 03:00: no tick at 02:00"}},
 		{"30 2,5 * * *; except 2026-03-29T03:00", "Europe/Berlin", "2026-03-29 00h", "2026-03-31 00h", nil},
 		// A day that never was.
 		{"0 */12 * * *", "Pacific/Apia", "2011-12-29 00h", "2012-01-02 00h", []string{

@@ -82,7 +82,7 @@ func newJobsCancel(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel QUEUE/ID",
 		Short: "tell the handler that runs a task to end, and end the task with --then",
-		Long: `Cancel tells the handler that runs a task to end, wherever it runs: in Go its context ends. The attempt then ends as
+		Long: `Cancel asks the handler that runs a task to stop, wherever it runs: in Go its context is cancelled. The attempt then ends as
 after a timeout: the task is tried again, or has failed. A handler that ignores that goes on.
 
 A task that hangs may hang in its next attempt, too. With --then, cancel waits up to 10 seconds for the handler to return, and

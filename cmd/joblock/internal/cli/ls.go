@@ -42,7 +42,7 @@ Columns:
            for the limit, whose STATE is "limit"
 
 States:
-  held      a process has the lock, and renews the lock all the time
+  held      a process has the lock, and keeps renewing it
   parked    the lock belongs to a job or a token, under which nothing runs at present
   orphaned  the holder's process has died or does not renew; the lock still belongs to its job
   free      the key has no holder

@@ -28,7 +28,7 @@ func newPing(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ping [flags]",
 		Short: "measure how long taking and releasing a lock takes",
-		Long: `Ping takes and releases a lock on a key of its own, --count times, and tells how long each of the two took: the
+		Long: `Ping takes and releases a lock on a key of its own, --count times, and reports how long each of the two took: the
 median, the 99th percentile and the largest. Each is one round trip to Redis. The first round trip, for which joblock
 connects and Redis loads scripts, does not count. Ping stops at the first call without an answer.
 

@@ -48,7 +48,7 @@ Between two looks several things can happen to a key: watch shows the last of th
 holder has had the lock meanwhile. For each KEY the first line says how the key is now.
 
 Changes:
-  taken, resumed              a holder has acquired the lock; its job or its token has gone on under the lock
+  taken, resumed              a holder acquired the lock; a job or a token resumed it
   parked                      the lock was handed over to a job or a token; nothing runs under the lock at present
   released, done              the owner has released the lock; because the job is done
   forced, freed               an operator has freed the key; a keeper or a program has, because its job has ended
