@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
@@ -208,7 +209,7 @@ func TestTaskThatDoesNotCarryTheKeyIsNoDuplicate(t *testing.T) {
 
 				// When the request dies the key is free one lease later: it was taken back as
 				// a lock without an owner, of which the keeper knows nothing.
-				lock.StopRenewing()
+				(*core.Lock)(lock).StopRenewing()
 				time.Sleep(30*time.Second + time.Millisecond)
 				got, err := w.second(t.Context(), handoff.Unique{Key: "k", OnConflict: handoff.Skip})
 				if err != nil || got.Duplicate || got.Task.ID != "second" {

@@ -169,7 +169,7 @@ func (g *Guard) limitHold(parent context.Context, h *held, claim Claim) (ctx con
 		holds := false
 		for _, lock := range h.end() {
 			holds = holds || lock.Err() == nil
-			lock.StopRenewing() // nor is a lock renewed that comes back later, from a failed enqueue
+			(*core.Lock)(lock).StopRenewing() // nor is a lock renewed that comes back later, from a failed enqueue
 		}
 		if holds {
 			g.logger().WarnContext(ctx, "handoff: a request has held its locks for too long; they are no longer renewed",
@@ -210,7 +210,7 @@ func (g *Guard) release(ctx context.Context, h *held) {
 	for _, lock := range h.end() {
 		// If the handler has left an enqueue running and that enqueue fails, the lock comes back to its handle, and no code
 		// releases it. Without renewal its lease ends.
-		lock.StopRenewing()
+		(*core.Lock)(lock).StopRenewing()
 		if errors.Is(lock.Err(), joblock.ErrAlreadyReleased) {
 			continue // by the handler
 		}

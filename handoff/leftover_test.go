@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -106,7 +107,7 @@ func TestContextOfTheRequestLooksAtTheClock(t *testing.T) {
 		h := (&handoff.Guard{Locks: newMemLocker(t), Logger: silent}).Middleware(fixed(handoff.Claim{Key: "k", TTL: 16 * time.Second}))(http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
 				lock, _ := joblock.FromContext(r.Context())
-				lock.StopRenewing()
+				(*core.Lock)(lock).StopRenewing()
 				// A lock counts as lost an eighth of its margin before the deadline. This
 				// goroutine and that which would end the context wake up together.
 				time.Sleep(time.Until(lock.ExpiresAt()) - 100*time.Millisecond)

@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // wantRefusalOf checks what Refuse answers to a request whose handler got err.
@@ -165,13 +166,9 @@ func TestGuardRefuses(t *testing.T) {
 // Whatever is the matter, a client learns a code and when to come again. The key may
 // be a secret (an HMAC is to keep it from being guessed), and so may be who has it.
 func TestAnswersRevealNoMoreThanACode(t *testing.T) {
-	keys, err := joblock.NewSecretKeyBuilder("export", "0123456789abcdef")
-	if err != nil {
-		t.Fatal(err)
-	}
 	full := joblock.Error{
-		Op: "acquire", Key: keys.Key("acct-7"), Holder: "host-1:4711", Job: "default/job-1", Remaining: time.Second,
-		Ended: joblock.EndedForced, Reason: "reason-1", Detail: "detail-1", Err: errors.New("10.0.0.1:6379: refused"),
+		Op: "acquire", Key: joblock.Secret("0123456789abcdef").Key("export", "acct-7"), Holder: "host-1:4711", Job: "default/job-1", Remaining: time.Second,
+		Ended: driver.EndedForced, Reason: "reason-1", Detail: "detail-1", Err: errors.New("10.0.0.1:6379: refused"),
 	}
 	secrets := []string{full.Key, full.Holder, full.Job, "job-1", full.Reason, full.Detail, "10.0.0.1", "acct-7"}
 	for _, code := range []string{

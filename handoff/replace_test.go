@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit/envelopekit"
 	"github.com/joblock/toolkit/joblock"
@@ -85,7 +86,7 @@ func TestJobThatStartsJustThenLeavesTheKey(t *testing.T) {
 	w.store.Set(faultstore.Fault{Mode: faultstore.Pass, Times: 1, Before: func() {
 		env, _, err := envelopekit.Read(w.task(t, first.Queue, first.ID).Headers)
 		if err == nil {
-			err = w.locks.Release(t.Context(), env.UntilStart[0], joblock.IfIdle(), joblock.Reason("job started"), joblock.IfJob("default/first"))
+			err = (*core.Locker)(w.locks).Release(t.Context(), []core.Token{core.Token(env.UntilStart[0])}, core.Release{IfIdle: true, Job: "default/first", Reason: "job started"})[0]
 		}
 		if err != nil {
 			t.Error(err)

@@ -102,7 +102,7 @@ func (w *web) work(t *testing.T, s situation) {
 		id, _ := asynq.GetTaskID(ctx)
 		job := envelope.Job("default", id)
 		for _, token := range env.UntilStart {
-			if err := w.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason("job started"), joblock.IfJob(job)); err != nil {
+			if err := (*core.Locker)(w.locks).Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Job: job, Reason: "job started"})[0]; err != nil {
 				return err
 			}
 		}

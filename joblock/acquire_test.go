@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
 )
 
@@ -143,12 +144,12 @@ func TestGrantFoundByARepeatedAttemptIsTrustedFromTheFirst(t *testing.T) {
 
 // A call whose answer was lost asks again, and gets the same answer as it would have got.
 func TestGrantFoundByARepeatedAttemptSaysWhatWasBefore(t *testing.T) {
-	for want, end := range map[joblock.Ended]func(*kit, *joblock.Lock) error{
-		joblock.EndedReleased: func(k *kit, lock *joblock.Lock) error { return lock.Release(k.Context()) },
-		joblock.EndedForced: func(k *kit, _ *joblock.Lock) error {
+	for want, end := range map[driver.Ended]func(*kit, *joblock.Lock) error{
+		driver.EndedReleased: func(k *kit, lock *joblock.Lock) error { return lock.Release(k.Context()) },
+		driver.EndedForced: func(k *kit, _ *joblock.Lock) error {
 			return k.locks.ForceRelease(k.Context(), "key", joblock.Reason("stuck"))
 		},
-		joblock.EndedLapsed: func(_ *kit, lock *joblock.Lock) error {
+		driver.EndedLapsed: func(_ *kit, lock *joblock.Lock) error {
 			lock.StopRenewing()
 			time.Sleep(joblock.DefaultTTL + time.Second)
 			return nil
@@ -182,7 +183,7 @@ func TestAcquireGetsTheLockSoonAfterItsRelease(t *testing.T) {
 		if d := time.Since(start); d < 10*time.Second || d > 10*time.Second+joblock.DefaultPoll {
 			t.Errorf("waited %s, want 10s and at most one poll", d)
 		}
-		if second.Fence() <= first.Fence() || second.Prior() != joblock.EndedReleased {
+		if second.Fence() <= first.Fence() || second.Prior() != driver.EndedReleased {
 			t.Errorf("fence %d after %d, prior %s", second.Fence(), first.Fence(), second.Prior())
 		}
 	})
@@ -198,7 +199,7 @@ func TestAcquireGetsACrashedHoldersLockWhenItsLeaseEnds(t *testing.T) {
 		if d := time.Since(start); d < joblock.DefaultTTL || d > joblock.DefaultTTL+joblock.DefaultPoll {
 			t.Errorf("waited %s, want the TTL", d)
 		}
-		if lock.Prior() != joblock.EndedLapsed {
+		if lock.Prior() != driver.EndedLapsed {
 			t.Errorf("prior is %q, want lapsed", lock.Prior())
 		}
 	})
@@ -440,7 +441,7 @@ func TestMemoIsHandedToTheNextOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, nil)
 		first := k.acquire("key")
-		if first.Prior() != joblock.EndedNone || memo.Of(first) != nil {
+		if first.Prior() != driver.EndedNone || memo.Of(first) != nil {
 			t.Errorf("a new key has prior %q and memo %q", first.Prior(), memo.Of(first))
 		}
 		wantNil(t, "memo.Write", memo.Write(t.Context(), first, []byte("page 7")))
@@ -450,7 +451,7 @@ func TestMemoIsHandedToTheNextOwner(t *testing.T) {
 		wantNil(t, "Release", first.Release(t.Context()))
 		second, err := k.peer().TryAcquire(t.Context(), "key", memo.WithGrant())
 		wantNil(t, "TryAcquire", err)
-		if string(memo.Of(second)) != "page 7" || second.Prior() != joblock.EndedReleased {
+		if string(memo.Of(second)) != "page 7" || second.Prior() != driver.EndedReleased {
 			t.Errorf("memo %q, prior %q", memo.Of(second), second.Prior())
 		}
 		wantErr(t, memo.Write(t.Context(), first, []byte("old")), joblock.ErrAlreadyReleased)
@@ -459,7 +460,7 @@ func TestMemoIsHandedToTheNextOwner(t *testing.T) {
 			t.Error("Write(nil) does not clear")
 		}
 		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", joblock.Reason("stuck")))
-		if third := k.acquire("key"); third.Prior() != joblock.EndedForced {
+		if third := k.acquire("key"); third.Prior() != driver.EndedForced {
 			t.Errorf("prior is %q, want forced", third.Prior())
 		}
 	})

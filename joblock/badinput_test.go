@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/memo"
 )
@@ -229,7 +230,7 @@ func TestNilLock(t *testing.T) {
 		t.Error("Done of a nil lock is open")
 	}
 	if lock.Key() != "" || lock.Fence() != 0 ||
-		!lock.ExpiresAt().IsZero() || lock.Prior() != joblock.EndedNone || memo.Of(lock) != nil ||
+		!lock.ExpiresAt().IsZero() || lock.Prior() != driver.EndedNone || memo.Of(lock) != nil ||
 		!lock.Token().IsZero() || lock.String() != "lock(nil)" || lock.LogValue().String() != "lock(nil)" {
 		t.Error("a nil lock has properties")
 	}

@@ -35,8 +35,8 @@ var (
 	ErrClosed = core.ErrClosed
 )
 
-// Error is a refusal or a failure, with a code, the key, and the holder in the way. It is an alias, as State and Ended
-// are: calls, stores and events share these types, so errors.As finds one type everywhere.
+// Error is a refusal or a failure, with a code, the key, and the holder in the way. It is an alias, as State
+// is: calls, stores and events share these types, so errors.As finds one type everywhere.
 type Error = driver.Error
 
 // Retryable reports whether the same call may succeed later: true for ErrHeld, ErrTimeout, ErrBusy and ErrUnavailable,

@@ -59,7 +59,7 @@ func TestErrorTextIsOneLine(t *testing.T) {
 		{&joblock.Error{Code: joblock.CodeOf(joblock.ErrClosed)}, "joblock: locker is closed"},
 		{&joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Op: "acquire", Key: "k", Holder: "web-1", Job: "mail/7", Remaining: 1500 * time.Millisecond},
 			`joblock: acquire "k": held by another (web-1) for job mail/7, 1.5s left`},
-		{&joblock.Error{Code: joblock.CodeOf(joblock.ErrAlreadyReleased), Op: "resume", Key: "k", Ended: joblock.EndedForced, Reason: "deploy"},
+		{&joblock.Error{Code: joblock.CodeOf(joblock.ErrAlreadyReleased), Op: "resume", Key: "k", Ended: driver.EndedForced, Reason: "deploy"},
 			`joblock: resume "k": already released (forced: deploy)`},
 		{&joblock.Error{Code: joblock.CodeOf(joblock.ErrLost), Op: "renew", Key: "k", Holder: "web-1", Remaining: time.Second},
 			`joblock: renew "k": lock lost: held by another (web-1), 1s left`},
@@ -88,7 +88,7 @@ func TestNamesOfStatesAndEnds(t *testing.T) {
 	for want, got := range map[string]fmt.Stringer{
 		"free": joblock.StateFree, "held": joblock.StateHeld, "parked": joblock.StateParked,
 		"orphaned": joblock.StateOrphaned, "foreign": joblock.StateForeign, "unknown": joblock.State(99),
-		"": joblock.EndedNone, "released": joblock.EndedReleased, "forced": joblock.EndedForced, "lapsed": joblock.EndedLapsed, "done": joblock.EndedDone,
+		"": driver.EndedNone, "released": driver.EndedReleased, "forced": driver.EndedForced, "lapsed": driver.EndedLapsed, "done": driver.EndedDone,
 	} {
 		if got.String() != want {
 			t.Errorf("%#v is called %q, want %q", got, got, want)
@@ -100,14 +100,14 @@ func TestNamesOfStatesAndEnds(t *testing.T) {
 func TestNamesOfLaterVersions(t *testing.T) {
 	var got struct {
 		State joblock.State
-		Ended joblock.Ended
+		Ended driver.Ended
 	}
 	testkit.WantNil(t, "Unmarshal", json.Unmarshal([]byte(`{"State":"leased","Ended":"moved"}`), &got))
 	if got.State.String() != "unknown" || got.Ended.String() != "unknown" || (joblock.Status{State: got.State}).Locked() {
 		t.Errorf("%v, %v", got.State, got.Ended)
 	}
 	for i := range 5 {
-		state, ended := joblock.State(i), joblock.Ended(i)
+		state, ended := joblock.State(i), driver.Ended(i)
 		text, err := json.Marshal(map[string]any{"State": state, "Ended": ended})
 		testkit.WantNil(t, "Marshal", err)
 		testkit.WantNil(t, "Unmarshal", json.Unmarshal(text, &got))

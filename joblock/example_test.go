@@ -139,13 +139,9 @@ func ExampleKey() {
 	// a%3Ab:c a:b%3Ac
 }
 
-func ExampleNewSecretKeyBuilder() {
-	keys, err := joblock.NewSecretKeyBuilder("mail", "not this one, at least 16 bytes")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	key := keys.Key("user", "eve@example.org")
+func ExampleSecret_Key() {
+	secret := joblock.Secret("not this one, at least 16 bytes")
+	key := secret.Key("mail", "user", "eve@example.org")
 	fmt.Println(key[:6], len(key))
 	// Output: mail:: 70
 }

@@ -46,6 +46,11 @@ const MaxTokenBytes = 2048
 // Core returns the locks of package core.
 func (ls Locks) Core() core.Locks { return ls.core() }
 
+// IfJob releases the lock only while it is bound to this job, as the toolkit does.
+func IfJob(job string) ReleaseOption {
+	return releaseIf(func(r *core.Release) { r.Job = job })
+}
+
 // What the toolkit sees of locks and tokens.
 
 func (t Token) Owner() string      { return core.Token(t).Owner() }
@@ -59,4 +64,5 @@ func (k *Lock) Owner() string {
 }
 func (k *Lock) Digest() string     { return k.core().Digest() }
 func (k *Lock) TTL() time.Duration { return k.core().TTL() }
+func (k *Lock) StopRenewing()      { k.core().StopRenewing() }
 func (k *Lock) Recovered() bool    { return k.core().Recovered() }

@@ -35,7 +35,7 @@ func TestWatchForcedNotifiesTheHolderAtOnce(t *testing.T) {
 		k.force("plain")
 		var e *joblock.Error
 		if cause := context.Cause(ctx); !errors.As(cause, &e) || e.Code != joblock.CodeOf(joblock.ErrLost) ||
-			e.Ended != joblock.EndedForced || e.Reason != "stuck" {
+			e.Ended != driver.EndedForced || e.Reason != "stuck" {
 			t.Errorf("cause %v, want lost, forced, stuck", cause)
 		}
 		if !errors.Is(plain.Err(), joblock.ErrLost) {

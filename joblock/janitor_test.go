@@ -30,7 +30,7 @@ func TestReleaseWithoutAnAnswerIsRepeated(t *testing.T) {
 				wantErr(t, lock.Release(t.Context()), joblock.ErrUnavailable)
 				wantErr(t, lock.Err(), joblock.ErrAlreadyReleased) // over all the same
 				k.wantFreeWithin("key", 3*joblock.DefaultCallTimeout)
-				if got := k.record("key").Ended; got != joblock.EndedReleased {
+				if got := k.record("key").Ended; got != driver.EndedReleased {
 					t.Errorf("ended %q, want released", got)
 				}
 			})

@@ -44,51 +44,33 @@ func TestKeyKeepsPartsApartAndReadable(t *testing.T) {
 	}
 }
 
-func TestKeyBuilderScopes(t *testing.T) {
-	const secret = "0123456789abcdef"
-	build := func(name string, secret joblock.Secret) *joblock.KeyBuilder {
-		t.Helper()
-		b, err := joblock.NewSecretKeyBuilder(name, secret)
-		wantNil(t, "NewSecretKeyBuilder", err)
-		return b
-	}
-	if got := joblock.NewKeyBuilder("").Key("a", "b:c"); got != "a:b%3Ac" {
-		t.Errorf("global key %q", got)
-	}
-	if got := joblock.NewKeyBuilder("send:mail").Key("user", "1"); got != "send%3Amail::user:1" {
-		t.Errorf("function key %q", got)
-	}
-	hidden := build("mail", secret)
-	got := hidden.Key("user", "1")
+func TestSecretKeys(t *testing.T) {
+	const secret joblock.Secret = "0123456789abcdef"
+	got := secret.Key("mail", "user", "1")
 	if !strings.HasPrefix(got, "mail::") || len(got) != len("mail::")+64 || strings.Contains(got, "user") {
 		t.Errorf("secret key %q", got)
 	}
+	wantNil(t, "CheckTaken", joblock.CheckTaken(got))
 	all := []string{
-		got, hidden.Key("user:1"), hidden.Key("user", "2"),
-		build("sms", secret).Key("user", "1")[len("sms::"):],
-		build("mail", "fedcba9876543210").Key("user", "1"),
+		got, secret.Key("mail", "user:1"), secret.Key("mail", "user", "2"),
+		secret.Key("sms", "user", "1")[len("sms::"):],
+		joblock.Secret("fedcba9876543210").Key("mail", "user", "1"),
 	}
 	all = append(all, got[len("mail::"):])
 	if n := len(slices.Compact(slices.Sorted(slices.Values(all)))); n != len(all) {
 		t.Errorf("only %d of %d keys differ: %q", n, len(all), all)
 	}
-
-	if got, global := joblock.NewKeyBuilder("a").Key("b"), joblock.Key("a", "b"); got == global {
-		t.Errorf("function a's key of b is %q, and so is the key of a and b without a function", got)
+	if got := secret.Key("send:mail", "1"); !strings.HasPrefix(got, "send%3Amail::") {
+		t.Errorf("key %q", got)
 	}
 
-	for _, shown := range []any{hidden, *hidden, struct{ k joblock.KeyBuilder }{*hidden}} {
-		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x"} {
-			if s := fmt.Sprintf(verb, shown); strings.Contains(s, secret) || strings.Contains(s, "3031") || strings.Contains(s, "48 49") {
-				t.Errorf("%s shows the secret: %s", verb, s)
-			}
-		}
-	}
 	for _, bad := range []joblock.Secret{"", "0123456789abcde", joblock.Secret(strings.Repeat("0123", 257)), joblock.SecretOfStore} {
-		_, err := joblock.NewSecretKeyBuilder("", bad)
-		wantErr(t, err, joblock.ErrInvalid)
-		if !strings.Contains(err.Error(), "from 16 to 1024") && bad != joblock.SecretOfStore || strings.Contains(err.Error(), "0123") {
-			t.Errorf("error %q", err)
+		for _, check := range []func(string) error{joblock.CheckKey, joblock.CheckTaken} {
+			err := check(bad.Key("mail", "user", "1"))
+			wantErr(t, err, joblock.ErrInvalid)
+			if !strings.Contains(err.Error(), "from 16 to 1024") || strings.Contains(err.Error(), "0123") || strings.Contains(err.Error(), "user") {
+				t.Errorf("error %q", err)
+			}
 		}
 	}
 }
@@ -96,17 +78,15 @@ func TestKeyBuilderScopes(t *testing.T) {
 // An empty part is mostly a parameter that was not there: it must not make one key of
 // all requests.
 func TestEmptyPartIsRefused(t *testing.T) {
-	plain := joblock.NewKeyBuilder("f")
-	hidden, err := joblock.NewSecretKeyBuilder("", "0123456789abcdef")
-	wantNil(t, "NewSecretKeyBuilder", err)
+	const secret joblock.Secret = "0123456789abcdef"
 	for key, part := range map[string]string{
 		joblock.Key(""):              "part 1",
 		joblock.Key("export", ""):    "part 2",
 		joblock.Key("", "7"):         "part 1",
 		joblock.Key("a", "", "b"):    "part 2",
-		plain.Key(""):                "part 1",
-		plain.Key("export", ""):      "part 2",
-		hidden.Key("export", "", ""): "part 2",
+		secret.Key("", "7"):          "part 1",
+		secret.Key("f", ""):          "part 1",
+		secret.Key("f", "a", "", ""): "part 2",
 	} {
 		for _, err := range []error{joblock.CheckKey(key), joblock.CheckTaken(key)} {
 			wantErr(t, err, joblock.ErrInvalid)
@@ -232,6 +212,7 @@ func second[T any](_ T, err error) error { return err }
 
 // FuzzKey cuts its inputs at '|' into two lists of parts.
 func FuzzKey(f *testing.F) {
+	const secret joblock.Secret = "0123456789abcdef"
 	f.Add("a:b|c", "a|b:c")
 	f.Add("a%3Ab", "a:b")
 	f.Add("", "|")
@@ -244,11 +225,8 @@ func FuzzKey(f *testing.F) {
 		if (ka == kb) != slices.Equal(as, bs) {
 			t.Errorf("%q gives %q, %q gives %q", as, ka, bs, kb)
 		}
-		if as[0] != "" {
-			scope := joblock.NewKeyBuilder(as[0])
-			if scope.Key(as[1:]...) == kb && joblock.CheckKey(kb) == nil {
-				t.Errorf("%q gives %q, and so does %q of function %q", bs, kb, as[1:], as[0])
-			}
+		if secret.Key(as[0], as[1:]...) == kb {
+			t.Errorf("%q gives %q, and so does the secret with %q", bs, kb, as)
 		}
 		if slices.Contains(as, "") {
 			wantErr(t, joblock.CheckKey(ka), joblock.ErrInvalid)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Lock is one holding of one key, made by a Locker. A Lock ends when it is released, handed over by Park, or lost. A
@@ -31,9 +32,9 @@ func (k *Lock) Fence() int64 { return k.core().Fence() }
 // earlier. Every renewal extends it.
 func (k *Lock) ExpiresAt() time.Time { return k.core().ExpiresAt() }
 
-// Prior returns how the previous ownership of the key ended: EndedLapsed if the holder died or was cut off, EndedNone
-// if the store remembers no previous ownership.
-func (k *Lock) Prior() Ended { return k.core().Prior() }
+// Prior returns how the previous ownership of the key ended: driver.EndedLapsed if the holder died or was cut off,
+// driver.EndedNone if the store remembers no previous ownership.
+func (k *Lock) Prior() driver.Ended { return k.core().Prior() }
 
 // Done returns a channel that is closed when the lock is lost, at the latest at the lock's trust deadline. For a lock
 // that is released or handed over the channel stays open, because such a lock is not lost.
@@ -55,10 +56,6 @@ func (k *Lock) Context(parent context.Context) (ctx context.Context, stop contex
 // ErrUnavailable, which changes nothing on the handle; ErrAlreadyReleased; ErrNotOwner after Park; ErrInvalid for a nil
 // lock; ErrClosed.
 func (k *Lock) Renew(ctx context.Context) error { return k.core().Renew(ctx) }
-
-// StopRenewing ends renewal. The lock is lost at its trust deadline, unless the lock is released or handed over before.
-// The key of a job's lock stays reserved after the lease, so that the job's next attempt can resume the lock.
-func (k *Lock) StopRenewing() { k.core().StopRenewing() }
 
 // Park hands the lock over to its token in one atomic step. From then on this handle can neither renew nor release. The
 // key is reserved, under a new fence, for the holder that resumes the token, and with ForJob for that job only. The

@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memo"
 )
 
@@ -88,7 +89,7 @@ func TestReleaseOnce(t *testing.T) {
 		err := lock.Release(t.Context())
 		wantErr(t, err, joblock.ErrAlreadyReleased)
 		var e *joblock.Error
-		if !errors.As(err, &e) || e.Ended != joblock.EndedReleased || e.Reason != "done early" {
+		if !errors.As(err, &e) || e.Ended != driver.EndedReleased || e.Reason != "done early" {
 			t.Errorf("error is %+v", e)
 		}
 		wantErr(t, lock.Renew(t.Context()), joblock.ErrAlreadyReleased)
@@ -116,7 +117,7 @@ func TestReleaseAfterForceSaysWhy(t *testing.T) {
 		err := lock.Release(t.Context())
 		wantErr(t, err, joblock.ErrAlreadyReleased)
 		var e *joblock.Error
-		if !errors.As(err, &e) || e.Ended != joblock.EndedForced || e.Reason != "deploy" {
+		if !errors.As(err, &e) || e.Ended != driver.EndedForced || e.Reason != "deploy" {
 			t.Errorf("error is %+v", e)
 		}
 	})

@@ -145,8 +145,7 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 // renewal of its lock. The option Reason gives the reason.
 //
 // IfIdle frees the lock only while it has no live holder. Use IfIdle when a job will not run again, but an attempt may
-// still be at work. IfJob frees the lock only while the lock is bound to that job, because the lock may have been
-// handed on.
+// still be at work.
 //
 // Errors, after which nothing is released: ErrNotOwner; ErrAlreadyReleased; ErrNotFound when there is no such lock or
 // its lease has ended; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After ErrUnavailable the
@@ -157,14 +156,14 @@ func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption
 
 // ForceRelease frees key, regardless of its owner. Use ForceRelease only after a look at the Status, and pass the fence
 // that you saw to IfFence: otherwise a holder that has come since loses the lock. IfIdle frees the key only while the
-// lock has no live holder, IfJob only while the lock is bound to that job. Reason gives the reason.
+// lock has no live holder. Reason gives the reason.
 //
 // The contexts of a live holder end with ErrLost at the holder's next renewal, or at once if the holder's Locker has
 // Config.WatchForced. Until then two callers may hold the lock, with different fences.
 //
-// Errors, after which nothing is freed: ErrNotFound when the key is free; ErrNotOwner when the key has another fence than
-// IfFence or another job than IfJob; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After
-// ErrUnavailable the outcome is unknown.
+// Errors, after which nothing is freed: ErrNotFound when the key is free; ErrNotOwner when the key has a fence other than
+// that of IfFence; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After ErrUnavailable the outcome
+// is unknown.
 func (l *Locker) ForceRelease(ctx context.Context, key string, opts ...ReleaseOption) error {
 	return l.core().ForceRelease(ctx, key, core.Releasing(opts))
 }

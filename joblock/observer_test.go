@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
@@ -101,7 +102,7 @@ func TestObserverGetsTheEventsOfALock(t *testing.T) {
 		wantNil(t, "TryAcquire", err)
 		time.Sleep(time.Minute)
 		next := k.acquire("key")
-		rec.want(t, with(about(event.Acquired, next), func(e *event.Event) { e.Prior = joblock.EndedLapsed }))
+		rec.want(t, with(about(event.Acquired, next), func(e *event.Event) { e.Prior = driver.EndedLapsed }))
 	})
 }
 
@@ -128,7 +129,7 @@ func TestObserverGetsContention(t *testing.T) {
 		wantNil(t, "Release", theirs.Release(t.Context()))
 		lock := w.granted(onTime)
 		rec.want(t, with(about(event.Acquired, lock), func(e *event.Event) {
-			e.Waited, e.Prior = time.Minute, joblock.EndedReleased
+			e.Waited, e.Prior = time.Minute, driver.EndedReleased
 		}))
 	})
 }

@@ -15,7 +15,7 @@ import (
 //	Owner, MaxWait                x
 //	Reserve, ForJob                        x      x
 //	Reason                                               x                 x
-//	IfIdle, IfJob, IfFence                                                 x
+//	IfIdle, IfFence                                                        x
 //
 // ¹ and TryAcquire, AcquireAll, Do, Singleton, and the calls of packages limit, singleflight and fallback that take a
 // lock. MaxWait is ErrInvalid for TryAcquire.
@@ -101,8 +101,6 @@ func period(set *time.Duration, name string, d time.Duration, bad *string) {
 //   - Park binds the lock to the job: only a Resume for the same job gets the lock. Without ForJob every bearer of the
 //     token can resume.
 //   - Resume resumes a lock that is bound to the job.
-//
-// To release a lock only while it is bound to a job, use IfJob.
 func ForJob(job string) ParkOption { return forJob(job) }
 
 type forJob string
@@ -134,16 +132,6 @@ func (reason) releaseLock()              {}
 // IfIdle releases the lock only while it has no live holder; see Locker.Release and ForceRelease.
 func IfIdle() ReleaseOption {
 	return releaseIf(func(r *core.Release) { r.IfIdle = true })
-}
-
-// IfJob releases the lock only while it is bound to this job, "queue/taskID". "" is ErrInvalid: it is most often a
-// variable that was not set.
-func IfJob(job string) ReleaseOption {
-	return releaseIf(func(r *core.Release) {
-		if r.Job = job; job == "" {
-			r.Bad = "the job of IfJob is empty, must have 1 to 256 bytes; leave out IfJob to free the lock of any job"
-		}
-	})
 }
 
 // IfFence releases the lock only while it has this fence, as Status.Fence shows it. Each Acquire, Park, Reclaim and

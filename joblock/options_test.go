@@ -42,7 +42,6 @@ func TestOptionsAreTypedByCall(t *testing.T) {
 		"Reserve":   {joblock.Reserve, []string{"Resume", "Park"}},
 		"ForJob":    {joblock.ForJob, []string{"Resume", "Park"}},
 		"IfIdle":    {joblock.IfIdle, []string{"Locker.Release", "ForceRelease"}},
-		"IfJob":     {joblock.IfJob, []string{"Locker.Release", "ForceRelease"}},
 		"IfFence":   {joblock.IfFence, []string{"Locker.Release", "ForceRelease"}},
 		"Reason":    {joblock.Reason, []string{"Lock.Release", "Locker.Release", "ForceRelease"}},
 	} {

@@ -1,9 +1,13 @@
 package joblock
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/keyspace"
 )
 
 // Bounds of a Secret, and of Config.Secrets.
@@ -13,11 +17,34 @@ const (
 	maxSecrets     = 8
 )
 
-// Secret is one of Config.Secrets, or the secret of a KeyBuilder. fmt, slog and encoding/json do not show its text.
+// Secret is one of Config.Secrets, or makes keys that do not reveal their parts. fmt, slog and encoding/json do not show
+// its text.
 type Secret string
 
 // SecretOfStore stands for the secret that the store keeps with the locks; see Config.Secrets.
 const SecretOfStore Secret = "store"
+
+// Key returns name and "::", followed by an HMAC-SHA256 of joblock.Key(parts...) in hexadecimal digits. A reader of the
+// Redis, or a client that can make the application build keys, can then neither enumerate the keys nor take keys in
+// advance. joblock.Key makes no such key.
+//
+// Like joblock.Key, Key returns no error. Every call returns ErrInvalid for its result if name or a part is empty, if
+// the parts make a bad key, if s does not have 16 to 1024 bytes, or if s is SecretOfStore.
+func (s Secret) Key(name string, parts ...string) string {
+	prefix, key := Key(name)+"::", Key(parts...)
+	switch {
+	case s == SecretOfStore || !s.fits():
+		return prefix + keyspace.NoSecret
+	case core.CheckKey("", key) != nil:
+		return prefix + key
+	}
+	mac := hmac.New(sha256.New, []byte(s))
+	mac.Write([]byte(prefix))
+	mac.Write([]byte(key))
+	return prefix + hex.EncodeToString(mac.Sum(nil))
+}
+
+func (s Secret) fits() bool { return minSecretBytes <= len(s) && len(s) <= maxSecretBytes }
 
 func (s Secret) shown() string {
 	switch s {
@@ -41,7 +68,7 @@ func checkSecrets(op string, secrets []Secret) error {
 		return core.Invalid(op, "", "Config.Secrets has %d secrets, at most %d are allowed", len(secrets), maxSecrets)
 	}
 	for i, s := range secrets {
-		if s != SecretOfStore && (len(s) < minSecretBytes || len(s) > maxSecretBytes) {
+		if s != SecretOfStore && !s.fits() {
 			return core.Invalid(op, "", "Config.Secrets[%d] has %d bytes, must have from %d to %d", i, len(s), minSecretBytes, maxSecretBytes)
 		}
 	}

@@ -20,18 +20,6 @@ const (
 	StateForeign  = driver.StateForeign
 )
 
-// Ended is how the last ownership of a key ended.
-type Ended = driver.Ended
-
-// The ways an ownership ends.
-const (
-	EndedNone     = driver.EndedNone
-	EndedReleased = driver.EndedReleased
-	EndedForced   = driver.EndedForced
-	EndedLapsed   = driver.EndedLapsed
-	EndedDone     = driver.EndedDone
-)
-
 // Status is the public part of a key's record. A Status contains no secrets.
 type Status struct {
 	Key      string        `json:"key"`
@@ -50,7 +38,7 @@ type Status struct {
 	Age      time.Duration `json:"-"`                 // time since Since; 0 unless owned
 	Lease    time.Duration `json:"-"`                 // what is left of the lease; 0 unless held
 	Reserved time.Duration `json:"-"`                 // time until others can get the key; 0 when free
-	Ended    Ended         `json:"ended,omitempty"`   // how the last ownership of a free key ended
+	Ended    driver.Ended  `json:"ended,omitempty"`   // how the last ownership of a free key ended
 	Reason   string        `json:"reason,omitempty"`  // the reason that the release gave
 	Waiters  int           `json:"waiters,omitempty"` // places in the queue, of calls and of jobs, for a while with those of dead waiters; see jobs.Line
 

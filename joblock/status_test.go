@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestStatusFollowsTheLock(t *testing.T) {
@@ -50,7 +51,7 @@ func TestStatusFollowsTheLock(t *testing.T) {
 		wantErr(t, k.locks.ForceRelease(t.Context(), "key"), joblock.ErrNotFound)
 		wantErr(t, releaseOf(t.Context(), k.locks, "nothing", "me"), joblock.ErrNotFound)
 		st = status()
-		if st.State != joblock.StateFree || st.Ended != joblock.EndedReleased || st.Age != 0 {
+		if st.State != joblock.StateFree || st.Ended != driver.EndedReleased || st.Age != 0 {
 			t.Errorf("a released key is %+v", st)
 		}
 		text, err := json.Marshal(st)

@@ -164,8 +164,8 @@ func TestObserverGetsTakes(t *testing.T) {
 		time.Sleep(time.Minute)
 		token := k.taking(t.Context(), "key")[0].Token
 		e := event.Event{
-			Kind: event.Acquired, Key: "key", Owner: token.Digest(), Fence: token.Fence(), Holder: "us", Prior: joblock.EndedLapsed,
+			Kind: event.Acquired, Key: "key", Owner: token.Digest(), Fence: token.Fence(), Holder: "us", Prior: driver.EndedLapsed,
 		}
-		rec.want(t, e, with(e, func(e *event.Event) { e.Kind, e.Job, e.Prior = event.Parked, "q/key", joblock.EndedNone }))
+		rec.want(t, e, with(e, func(e *event.Event) { e.Kind, e.Job, e.Prior = event.Parked, "q/key", driver.EndedNone }))
 	})
 }

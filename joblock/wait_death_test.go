@@ -74,7 +74,7 @@ func TestLockGrantedToADeadWaiterMovesOn(t *testing.T) {
 					if d := time.Since(start); d < c.last {
 						t.Errorf("granted after %s, before the end after %s", d, c.last)
 					}
-					if lock.Prior() != joblock.EndedLapsed {
+					if lock.Prior() != driver.EndedLapsed {
 						t.Errorf("prior is %q, want lapsed", lock.Prior())
 					}
 					k.wantTrusted(lock, onTime)
@@ -343,7 +343,7 @@ func TestWaitingForAnOrphanedKey(t *testing.T) {
 		if d := time.Since(start); d < time.Hour || d > time.Hour+onTime {
 			t.Errorf("granted after %s, want 1h", d)
 		}
-		if lock.Prior() != joblock.EndedLapsed {
+		if lock.Prior() != driver.EndedLapsed {
 			t.Errorf("prior is %q, want lapsed", lock.Prior())
 		}
 		// By the token, from anywhere.
@@ -361,7 +361,7 @@ func TestForceReleaseHandsTheLockToTheFirst(t *testing.T) {
 		first, second := k.wait(k.peer(), "key", memo.WithGrant()), k.wait(k.locks, "key")
 		wantNil(t, "ForceRelease", k.locks.ForceRelease(t.Context(), "key", joblock.Reason("stuck")))
 		lock := first.granted(0)
-		if lock.Prior() != joblock.EndedForced || string(memo.Of(lock)) != "page 7" {
+		if lock.Prior() != driver.EndedForced || string(memo.Of(lock)) != "page 7" {
 			t.Errorf("prior %q, memo %q", lock.Prior(), memo.Of(lock))
 		}
 		if second.over() {

@@ -34,7 +34,7 @@ func TestLostPushCostsAtMostOnePoll(t *testing.T) {
 			if d := lock.ExpiresAt().Sub(granted); d > joblock.DefaultTTL-time.Second+time.Millisecond {
 				t.Errorf("trusted until %s after the grant", d)
 			}
-			if lock.Prior() != joblock.EndedReleased {
+			if lock.Prior() != driver.EndedReleased {
 				t.Errorf("prior is %q, want released", lock.Prior())
 			}
 		})
@@ -303,7 +303,7 @@ func TestPriorIsReportedToWaiters(t *testing.T) {
 				k.acquire("key")
 				w := k.wait(k.locks, "key")
 				wantNil(t, "ForceRelease", k.peer().ForceRelease(t.Context(), "key", joblock.Reason("stuck")))
-				if got := w.granted(joblock.DefaultPoll * 5 / 4).Prior(); got != joblock.EndedForced {
+				if got := w.granted(joblock.DefaultPoll * 5 / 4).Prior(); got != driver.EndedForced {
 					t.Errorf("prior is %q, want forced", got)
 				}
 			})

@@ -72,12 +72,8 @@ func TestZeroValuesAreRefused(t *testing.T) {
 		<-k.Done()
 		k.StopRenewing()
 		if k.Key() != "" || k.Owner() != "" || k.Fence() != 0 || k.TTL() != 0 || memo.Of(k) != nil || !k.Token().IsZero() ||
-			k.Recovered() || k.Prior() != joblock.EndedNone || !k.ExpiresAt().IsZero() || k.String() == "" {
+			k.Recovered() || k.Prior() != driver.EndedNone || !k.ExpiresAt().IsZero() || k.String() == "" {
 			t.Error("a lock that is none has something to say")
 		}
-	}
-	var keys *joblock.KeyBuilder
-	if got := keys.Key("a", "b"); got != "a:b" {
-		t.Errorf("nil KeyBuilder: %q", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/scheduler"
 )
 
@@ -142,7 +143,7 @@ func TestGraceHasEnded(t *testing.T) {
 			t.Errorf("the lock is %s while the function runs", st.State)
 		}
 		time.Sleep(ttl)
-		if st, _ = testkit.One(a.locks.Status(c.Context(), "%cron:cron:stubborn")); st.State != joblock.StateFree || st.Ended != joblock.EndedLapsed {
+		if st, _ = testkit.One(a.locks.Status(c.Context(), "%cron:cron:stubborn")); st.State != joblock.StateFree || st.Ended != driver.EndedLapsed {
 			t.Errorf("the lock is %s, %s a lease later", st.State, st.Ended)
 		}
 		close(release)
@@ -277,7 +278,7 @@ func TestHowFunctionsEnd(t *testing.T) {
 				}
 				st, err := testkit.One(n.locks.Status(c.Context(), "%cron:cron:job"))
 				wantNil(t, "Status", err)
-				if st.State != joblock.StateFree || st.Ended != joblock.EndedReleased {
+				if st.State != joblock.StateFree || st.Ended != driver.EndedReleased {
 					t.Errorf("the lock is %s, %s", st.State, st.Ended)
 				}
 			})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/scheduler/internal/records"
 )
 
 // table has the jobs of a node, and what the node does with each of them. Its mutex guards the fields of all jobs as
@@ -267,7 +268,7 @@ func (t *table) strand() (names []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for lock, j := range t.held {
-		lock.StopRenewing()
+		records.StopRenewing(lock)
 		names = append(names, j.name)
 	}
 	slices.Sort(names)

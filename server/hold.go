@@ -353,7 +353,7 @@ func (st *stream) serve(lock *joblock.Lock) {
 			st.drain(lock)
 			return
 		case p := <-st.ended:
-			lock.StopRenewing() // the client may rely on the lease until it has read the line
+			(*core.Lock)(lock).StopRenewing() // the client may rely on the lease until it has read the line
 			st.c.code = p.Code
 			_ = st.write(&line{Type: "lock-lost", Code: p.Code, Error: p.Detail})
 			return
@@ -398,10 +398,10 @@ func (st *stream) lost(err error) {
 func (st *stream) disconnected(lock *joblock.Lock) {
 	switch st.onDisconnect {
 	case onLapse:
-		lock.StopRenewing()
+		(*core.Lock)(lock).StopRenewing()
 	case onPark:
 		if _, err := lock.Park(st.c.lasting(), joblock.Reserve(st.reserve)); err != nil {
-			lock.StopRenewing() // the lease expires
+			(*core.Lock)(lock).StopRenewing() // the lease expires
 			return
 		}
 		st.c.s.quotas.holds(st.c.who.ID, lock.Key(), time.Now().Add(st.reserve))
@@ -419,13 +419,13 @@ func (st *stream) giveBack(lock *joblock.Lock) {
 func (st *stream) drain(lock *joblock.Lock) {
 	st.c.code = problem.Closed
 	if st.shape != nil {
-		lock.StopRenewing()
+		(*core.Lock)(lock).StopRenewing()
 		_ = st.write(&line{Type: "draining"})
 		return
 	}
 	token, err := lock.Park(st.c.lasting(), joblock.Reserve(st.reserve))
 	if err != nil {
-		lock.StopRenewing()
+		(*core.Lock)(lock).StopRenewing()
 		st.begun = true
 		_ = st.failed(err)
 		return

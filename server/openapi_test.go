@@ -20,6 +20,7 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/server/internal/problem"
 	"github.com/joblock/toolkit/server/internal/routes"
 )
@@ -108,7 +109,7 @@ func schemaOf(t reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "string", Format: "date-time"}
 	case t == reflect.TypeFor[ops.Millis]():
 		return &jsonschema.Schema{Type: "integer"}
-	case t == reflect.TypeFor[joblock.Ended]():
+	case t == reflect.TypeFor[driver.Ended]():
 		return &jsonschema.Schema{Type: "string", Description: "How an ownership of the key ended."}
 	case t == reflect.TypeFor[json.RawMessage]():
 		return &jsonschema.Schema{}

@@ -26,7 +26,7 @@ func (r *rig) crash(id string, token joblock.Token) {
 		if err != nil {
 			r.t.Fatalf("resume: %v", err)
 		}
-		lock.StopRenewing()
+		(*core.Lock)(lock).StopRenewing()
 	}
 	prefix := "asynq:{" + queue + "}:"
 	_, err := r.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
@@ -33,7 +34,7 @@ func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*cor
 		}
 	}
 	log := r.log().With("key", token.Key(), "cause", err)
-	if e.Ended == joblock.EndedDone || errors.Is(err, joblock.ErrNotOwner) && r.cooldown(token) > 0 {
+	if e.Ended == driver.EndedDone || errors.Is(err, joblock.ErrNotOwner) && r.cooldown(token) > 0 {
 		over, err := r.duplicate(ctx, token)
 		if err != nil {
 			return nil, err
@@ -78,7 +79,7 @@ func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*cor
 }
 
 // duplicate reports whether this attempt is a duplicate delivery of a job that is done. Call duplicate only if the lock
-// of token has ended as joblock.EndedDone, or may cool down after this job. If asynq does not answer, the error is joblock.ErrUnavailable.
+// of token has ended as driver.EndedDone, or may cool down after this job. If asynq does not answer, the error is joblock.ErrUnavailable.
 func (r resumer) duplicate(ctx context.Context, token joblock.Token) (bool, error) {
 	sts, err := r.w.locks.Status(ctx, token.Key())
 	if err != nil || sts[0].Job != r.job && !r.cooled(token, sts[0]) { // then the handler has handed the lock over to another job

@@ -335,7 +335,7 @@ func TestReasonsDoNotMakeAJobDone(t *testing.T) {
 			},
 			"by its token": func(r *rig, lock *joblock.Lock) error {
 				token, err := lock.Park(context.Background(), joblock.ForJob(envelope.Job(queue, "a")))
-				return errors.Join(err, r.locks.Release(context.Background(), token, joblock.IfIdle(), joblock.Reason(reason), joblock.IfJob(envelope.Job(queue, "a"))))
+				return errors.Join(err, (*core.Locker)(r.locks).Release(context.Background(), []core.Token{core.Token(token)}, core.Release{IfIdle: true, Job: envelope.Job(queue, "a"), Reason: reason})[0])
 			},
 		} {
 			t.Run(reason+" "+how, func(t *testing.T) {

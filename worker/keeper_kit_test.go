@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -60,7 +61,7 @@ func kept(t *testing.T, f func(r *rig)) {
 func (r *rig) wantFreed(key, reason string) {
 	r.t.Helper()
 	st := r.status(key)
-	if st.Locked() || st.Ended != joblock.EndedForced || st.Reason != reason {
+	if st.Locked() || st.Ended != driver.EndedForced || st.Reason != reason {
 		r.t.Errorf("lock %q is %s, ended %q because %q; want it freed because %q",
 			key, st.State, st.Ended, st.Reason, reason)
 	}

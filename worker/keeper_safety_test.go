@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -232,7 +233,7 @@ func TestKeeperTakesUpWhatHasLapsed(t *testing.T) {
 		if st := r.status("key-taken"); st.State != joblock.StateHeld || st.Job != "" {
 			t.Errorf("the lock that another holder took is %+v, want it kept", st)
 		}
-		if st := r.status("key-dead"); st.Ended != joblock.EndedLapsed {
+		if st := r.status("key-dead"); st.Ended != driver.EndedLapsed {
 			t.Errorf("the lock of no task is %+v, want lapsed as it was", st)
 		}
 		if n := w.KeeperStats(); n.Over != 2 || n.Kept != 1 || n.Extended != 1 || len(n.Freed) != 0 {
@@ -257,7 +258,7 @@ func TestKeeperLeavesTheRunningAlone(t *testing.T) {
 			t.Errorf("the lock is over: %v", err)
 		}
 		r.wantState("key-a", joblock.StateHeld, "a")
-		lock.StopRenewing()
+		(*core.Lock)(lock).StopRenewing()
 		time.Sleep(ttl + every + time.Second)
 		r.wantFreed("key-a", absent)
 	})
@@ -484,7 +485,7 @@ func TestReservationThatComesLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(reserve + time.Minute)
-		if st := r.status("key-a"); st.Locked() || st.Ended != joblock.EndedLapsed {
+		if st := r.status("key-a"); st.Locked() || st.Ended != driver.EndedLapsed {
 			t.Fatalf("%+v, want a lock that has lapsed", st)
 		}
 		other, _ := r.keep(r.newLocker(), worker.Config{})

@@ -369,9 +369,9 @@ func (r *rig) wantTask(id, state string, retried int) {
 func (r *rig) wantEnded(key, reason string) {
 	r.t.Helper()
 	st := r.status(key)
-	how := joblock.EndedReleased
+	how := driver.EndedReleased
 	if reason == "job done" || reason == "job revoked" {
-		how = joblock.EndedDone
+		how = driver.EndedDone
 	}
 	if st.Locked() || st.Ended != how || st.Reason != reason {
 		r.t.Errorf("lock %q is %s, ended %q because %q; want it %s because %q",

@@ -342,7 +342,7 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 // close stops renewing the locks in m.held. Their keys stay reserved for the earlier jobs.
 func (m *merge) close() {
 	for _, lock := range m.held {
-		lock.StopRenewing()
+		(*core.Lock)(lock).StopRenewing()
 	}
 }
 

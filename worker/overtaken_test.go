@@ -23,7 +23,7 @@ func (l *line) dieReplacing(old, left string, opts ...asynq.Option) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	lock.StopRenewing()
+	(*core.Lock)(lock).StopRenewing()
 	next := lock.Token()
 	run, err := joblock.NewToken("k", core.Token(next).Owner(), core.Token(next).TTL())
 	if err != nil {

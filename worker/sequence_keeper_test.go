@@ -166,7 +166,7 @@ func TestCrashBetweenTheStepsOfASequence(t *testing.T) {
 		{"the lease of a request ends", ttl + 2*every + 3*time.Second, func(l *line) []string {
 			lock := l.hold()
 			l.add(handoff.Sequence{}, "b", "c")
-			lock.StopRenewing()
+			(*core.Lock)(lock).StopRenewing()
 			return []string{"b", "c"}
 		}},
 		{"start, then no end", asynqRecovers + retryWait, func(l *line) []string {

@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -93,7 +94,7 @@ func plain(s string) string {
 // state returns the state of a key or, if its last lock has ended, how it ended.
 func state(st joblock.Status) string {
 	switch {
-	case st.Ended == joblock.EndedNone:
+	case st.Ended == driver.EndedNone:
 		return st.State.String()
 	case st.Reason == "":
 		return st.Ended.String()

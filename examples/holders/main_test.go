@@ -14,6 +14,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -23,8 +24,8 @@ func TestTable(t *testing.T) {
 		{Key: "export:1", State: joblock.StateParked, Holder: "web-1", Job: "mail/7", Age: 90 * time.Second, Reserved: time.Hour, Fence: 7, Owner: "#01234567"},
 		{Key: "export:2", State: joblock.StateHeld, Holder: "host:1 attempt 2/4", Job: "mail/8", Age: 1400 * time.Millisecond,
 			Lease: 29999 * time.Millisecond, Reserved: time.Hour, Waiters: 3, Fence: 8, Owner: "#89abcdef"},
-		{Key: "export:3", Ended: joblock.EndedReleased, Reason: "job done", Fence: 9},
-		{Key: "rollup", Ended: joblock.EndedLapsed},
+		{Key: "export:3", Ended: driver.EndedReleased, Reason: "job done", Fence: 9},
+		{Key: "rollup", Ended: driver.EndedLapsed},
 	})
 	const want = `
 KEY       STATE                HOLDER              JOB     AGE    LEASE  RESERVED  WAITERS  FENCE  OWNER
@@ -43,7 +44,7 @@ rollup    lapsed               -                   -       -      -      -      
 func TestRecordsAreNoTerminalCommands(t *testing.T) {
 	const evil = "a\x1b[2J\x07\u009b1m\u202eb\nc\td\x7f\U000e0001\xff"
 	st := joblock.Status{
-		Key: evil, State: joblock.StateFree, Holder: evil, Job: evil, Ended: joblock.EndedForced, Reason: evil, Owner: evil,
+		Key: evil, State: joblock.StateFree, Holder: evil, Job: evil, Ended: driver.EndedForced, Reason: evil, Owner: evil,
 	}
 	for name, write := range map[string]func(io.Writer, []joblock.Status) error{"table": table, "JSON": lines} {
 		var out strings.Builder

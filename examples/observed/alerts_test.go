@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/monitoring"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
@@ -371,7 +372,7 @@ var causes = []struct {
 		w.nil(err)
 		lock, err := w.others.Resume(w.ctx, token, joblock.ForJob("default/export:1"), joblock.Reserve(time.Hour))
 		w.nil(err)
-		lock.StopRenewing() // as if its process had died
+		(*core.Lock)(lock).StopRenewing() // as if its process had died
 	}},
 	{"JoblockKeeperAbsent", nil, nil, func(w *world) { w.park("export:1") }},
 	{"JoblockKeeperBlind", nil, func(w *world) {

@@ -18,6 +18,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // gauge counts how many run at once, and the most that ever did.
@@ -172,7 +173,7 @@ func TestDisconnectedClientLeavesNoLock(t *testing.T) {
 	if err := <-answered; !errors.Is(err, context.Canceled) {
 		t.Errorf("the client saw %v", err)
 	}
-	if st := a.awaitFree(t, "page"); st.Ended != joblock.EndedReleased {
+	if st := a.awaitFree(t, "page"); st.Ended != driver.EndedReleased {
 		t.Errorf("the lock ended as %v, want released", st.Ended)
 	}
 }

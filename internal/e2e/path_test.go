@@ -23,6 +23,7 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
@@ -118,7 +119,7 @@ func TestFromTheRequestToTheEndOfTheJob(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if st.Ended != joblock.EndedDone || st.Fence <= last {
+	if st.Ended != driver.EndedDone || st.Fence <= last {
 		t.Errorf("at the end the lock is %s, ended %q under fence %d; want done, above %d", st.State, st.Ended, st.Fence, last)
 	}
 }
@@ -161,7 +162,7 @@ func TestHolderIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lock.Fence() <= held || lock.Prior() != joblock.EndedLapsed {
+	if lock.Fence() <= held || lock.Prior() != driver.EndedLapsed {
 		t.Errorf("fence %d after %d, prior %q; want more, and lapsed", lock.Fence(), held, lock.Prior())
 	}
 }

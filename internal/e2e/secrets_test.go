@@ -171,7 +171,7 @@ func (s *stage) playTokens() {
 	}
 	_, err = s.locks.Resume(ctx, token, joblock.ForJob("default/2"))
 	s.refused("to resume another's", err)
-	s.refused("to free another's", s.locks.Release(ctx, token, joblock.IfIdle(), joblock.IfJob("default/2")))
+	s.refused("to free another's", (*core.Locker)(s.locks).Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Job: "default/2"})[0])
 	again, err := s.locks.Resume(ctx, token, joblock.ForJob("default/1"))
 	if err != nil {
 		s.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // awaitWaiters waits until the queue of key has n places.
@@ -89,7 +90,7 @@ func TestLockMovesOnWhenAProcessIsKilled(t *testing.T) {
 		fence := holder.got(t)
 		time.AfterFunc(500*time.Millisecond, holder.kill)
 		lock := acquireSoon(t, locks, "k")
-		if lock.Fence() <= fence || lock.Prior() != joblock.EndedLapsed {
+		if lock.Fence() <= fence || lock.Prior() != driver.EndedLapsed {
 			t.Errorf("fence %d after %d, prior %q", lock.Fence(), fence, lock.Prior())
 		}
 	})

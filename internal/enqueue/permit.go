@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
 )
@@ -27,7 +28,7 @@ func (p *permit) enter(ctx context.Context) (leave func(error) error, err error)
 		if err == nil || lock.Err() != nil { // the job has the permit, or may have it
 			return err
 		}
-		lock.StopRenewing()
+		(*core.Lock)(lock).StopRenewing()
 		dctx, cancel := settling(ctx)
 		defer cancel()
 		if failed := lock.Release(dctx); failed != nil {

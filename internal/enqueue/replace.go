@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
@@ -173,7 +174,7 @@ func (r *replacement) releaseRest(ctx context.Context, replaced string) {
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	for _, token := range r.rest {
-		err := r.c.locks.Release(ctx, token, joblock.IfIdle(), joblock.Reason(reasonReplaced), joblock.IfJob(replaced))
+		err := r.c.next.Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Job: replaced, Reason: reasonReplaced})[0]
 		if joblock.CodeOf(err) != "" && !lockGone(err) {
 			r.c.logger.WarnContext(ctx, "handoff: could not release a lock of a replaced job; it stays until its reservation ends",
 				"job", replaced, "key", token.Key(), "err", err)
@@ -237,7 +238,7 @@ func (c *Client) parkFor(ctx context.Context, lock *joblock.Lock, job string, re
 		last = err
 		time.Sleep(deletePause)
 		if !errors.Is(err, joblock.ErrUnavailable) || dctx.Err() != nil {
-			lock.StopRenewing()
+			(*core.Lock)(lock).StopRenewing()
 			return err
 		}
 	}

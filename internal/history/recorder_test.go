@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
@@ -159,7 +160,7 @@ func keep(t *testing.T, rec *Recorder, locks *joblock.Locker, dice *rand.Rand) {
 
 func stay(ctx context.Context, h *Holding, dice *rand.Rand) *Holding {
 	if dice.IntN(5) == 0 {
-		h.Lock.StopRenewing()
+		(*core.Lock)(h.Lock).StopRenewing()
 	}
 	for range dice.IntN(6) {
 		time.Sleep(time.Duration(dice.IntN(40)) * time.Millisecond)

@@ -138,14 +138,20 @@ func Limit(key string) (limit string, ok bool) {
 // an emptyMark and a number.
 const emptyMark = "%!"
 
+// NoSecret is the text that joblock.Secret.Key writes if the secret cannot be one. All calls refuse a key with it.
+const NoSecret = emptyMark + "secret"
+
 // Empty returns the text that joblock.Key writes in place of the empty part with this number; the first part is number 1.
 func Empty(number int) string { return emptyMark + strconv.Itoa(number) }
 
-// CheckParts returns a sentence about the first empty part of key, or "" if no part is empty.
+// CheckParts returns a sentence about the first empty part of key, or about the secret that made it, or "" if all is well.
 func CheckParts(key string) string {
 	_, rest, ok := strings.Cut(key, emptyMark)
 	if !ok {
 		return ""
+	}
+	if strings.HasPrefix(rest, "secret") {
+		return "the secret of the key must have from 16 to 1024 bytes, and not be SecretOfStore"
 	}
 	number := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
 	if number == "" {

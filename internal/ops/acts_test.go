@@ -11,6 +11,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
@@ -116,7 +117,7 @@ func TestExplainWithoutTheRecordOfActions(t *testing.T) {
 	away, denied := errors.New("connection refused"), errors.New("NOPERM no rights")
 	gone := lockIn(joblock.StateParked, "q/1", time.Minute)
 	gone.Task = &Task{State: TaskAbsent, Queue: "q", ID: "1"}
-	forced := Lock{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: joblock.EndedForced, FreedBy: FreedByForce, EndedAt: Time{noon}}
+	forced := Lock{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: driver.EndedForced, FreedBy: FreedByForce, EndedAt: Time{noon}}
 	for name, c := range map[string]struct {
 		lock Lock
 		err  error

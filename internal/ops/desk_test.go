@@ -20,6 +20,7 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
@@ -503,7 +504,7 @@ func TestForceSignsTheReason(t *testing.T) {
 		s.acquire("k")
 		_, err := s.Act(t.Context(), ForceRelease{Key: "k", Fence: s.lock("k").Fence, Reason: eva.Reason})
 		testkit.WantNil(t, "Force", err)
-		if l := s.lock("k"); l.Ended != joblock.EndedForced || l.Reason != "hangs since noon (by eva@laptop)" {
+		if l := s.lock("k"); l.Ended != driver.EndedForced || l.Reason != "hangs since noon (by eva@laptop)" {
 			t.Errorf("%+v", l)
 		}
 	})

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/eventlog"
-	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/scheduler"
 )
@@ -87,7 +87,7 @@ func (c *checkup) journal(ctx context.Context) error {
 			continue
 		}
 		if e.Kind == event.Acquired.String() {
-			if e.Kind = kindLapsed; e.Prior != joblock.EndedLapsed.String() {
+			if e.Kind = kindLapsed; e.Prior != driver.EndedLapsed.String() {
 				continue
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Explanation describes in sentences what happens to a key. The sentences are for people; programs read Frees and Lock.
@@ -208,11 +209,11 @@ func (s *story) ended() string {
 	}
 	var how string
 	switch s.Ended {
-	case joblock.EndedReleased:
+	case driver.EndedReleased:
 		how = "released it"
-	case joblock.EndedDone:
+	case driver.EndedDone:
 		how = "released it, because its job was done"
-	case joblock.EndedForced:
+	case driver.EndedForced:
 		switch how = "lost it to a forced release"; s.FreedBy { // the audit has only actions of people
 		case FreedByKeeper:
 			how = "left it behind, and a keeper freed it"
@@ -234,7 +235,7 @@ func (s *story) ended() string {
 		text += fmt.Sprintf(" at %s (%s)", s.clock(s.EndedAt.Time), s.ago(s.EndedAt.Time))
 	}
 	switch {
-	case s.Ended != joblock.EndedLapsed:
+	case s.Ended != driver.EndedLapsed:
 	case s.Renewed.IsZero():
 		text += ": the lock was not resumed in time"
 	case s.hasRenewed():

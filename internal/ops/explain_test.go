@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
@@ -194,9 +195,9 @@ func TestLocksWithoutAJob(t *testing.T) {
 	}
 	for _, l := range []Lock{
 		{Key: "k", State: joblock.StateFree},
-		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: joblock.EndedForced, Holder: "web:1", Changed: Time{noon.Add(-time.Minute)}, EndedAt: Time{noon.Add(-time.Minute)}, Reason: "stuck (by eva)"},
-		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: joblock.EndedLapsed},
-		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: joblock.EndedLapsed, EndedAt: Time{noon}, Renewed: Time{noon}, TTL: 1},
+		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: driver.EndedForced, Holder: "web:1", Changed: Time{noon.Add(-time.Minute)}, EndedAt: Time{noon.Add(-time.Minute)}, Reason: "stuck (by eva)"},
+		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: driver.EndedLapsed},
+		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Ended: driver.EndedLapsed, EndedAt: Time{noon}, Renewed: Time{noon}, TTL: 1},
 		{Key: "k", State: joblock.StateFree, Fence: 3, Now: Time{noon}, Line: []Waiter{{Position: 1, Holder: "w", Since: Time{noon}}}},
 		{Key: "k", State: joblock.StateForeign},
 	} {

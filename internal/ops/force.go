@@ -26,14 +26,13 @@ func Force(ctx context.Context, locks *joblock.Locker, seen joblock.Status, ifId
 	if err := core.CheckText(op, seen.Key, "reason", reason, 1, driver.MaxLabelBytes); err != nil {
 		return err
 	}
-	opts := []joblock.ReleaseOption{joblock.IfFence(seen.Fence), joblock.Reason(reason)}
-	if seen.Job != "" {
-		opts = append(opts, joblock.IfJob(seen.Job)) // redundant with the fence; sets the job of the event
+	if seen.Fence == 0 {
+		return core.Invalid(op, seen.Key, "fence is 0, must be at least 1")
 	}
-	if ifIdle {
-		opts = append(opts, joblock.IfIdle())
-	}
-	err := locks.ForceRelease(ctx, seen.Key, opts...)
+	err := (*core.Locker)(locks).ForceRelease(ctx, seen.Key, core.Release{
+		Fence: seen.Fence, IfIdle: ifIdle, Reason: reason,
+		Job: seen.Job, // redundant with the fence; sets the job of the event
+	})
 	if e, ok := err.(*joblock.Error); ok {
 		named := *e
 		named.Op = op

@@ -192,13 +192,13 @@ func (l Lock) recorded() (all []Happening) {
 	}
 	switch {
 	case l.State != joblock.StateFree:
-	case l.Ended == joblock.EndedForced && l.FreedBy == FreedByForce:
+	case l.Ended == driver.EndedForced && l.FreedBy == FreedByForce:
 		add(l.EndedAt, event.Forced.String(), freedByForce(l.Reason)+reason)
 	case l.FreedBy == FreedByKeeper:
 		add(l.EndedAt, event.Freed.String(), "a keeper has freed the key: "+visible(strings.TrimPrefix(l.Reason, workerstats.KeeperReason)))
-	case l.Ended == joblock.EndedForced:
+	case l.Ended == driver.EndedForced:
 		add(l.EndedAt, event.Freed.String(), "a program has freed the key"+reason)
-	case l.Ended == joblock.EndedLapsed:
+	case l.Ended == driver.EndedLapsed:
 		add(l.EndedAt, kindLapsed, "the lock of "+who+" has lapsed: its lease was not renewed in time")
 	default:
 		add(l.EndedAt, event.Released.String(), who+" has released the lock"+reason)

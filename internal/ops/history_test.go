@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/workerstats"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/memstore"
@@ -226,19 +227,19 @@ func TestWhoHasFreedAKey(t *testing.T) {
 		"the keeper: hangs":                      "force, freed by force",
 		"":                                       "force, freed by force",
 	} {
-		l := show(joblock.Status{Key: "k", State: joblock.StateFree, Ended: joblock.EndedForced, Fence: 3, Reason: reason})
+		l := show(joblock.Status{Key: "k", State: joblock.StateFree, Ended: driver.EndedForced, Fence: 3, Reason: reason})
 		if got := string(l.FreedBy) + ", " + l.How(); got != want {
 			t.Errorf("%q: %s, want %s", reason, got, want)
 		}
 	}
 	for _, st := range []joblock.Status{
-		{State: joblock.StateFree}, {State: joblock.StateHeld, Ended: joblock.EndedForced, Reason: "keeper: x"},
+		{State: joblock.StateFree}, {State: joblock.StateHeld, Ended: driver.EndedForced, Reason: "keeper: x"},
 	} {
 		if l := show(st); l.How() != "" {
 			t.Errorf("%+v: %s", st, l.How())
 		}
 	}
-	if l := show(joblock.Status{State: joblock.StateFree, Ended: joblock.EndedDone}); l.How() != "done" || l.FreedBy != "" {
+	if l := show(joblock.Status{State: joblock.StateFree, Ended: driver.EndedDone}); l.How() != "done" || l.FreedBy != "" {
 		t.Errorf("done: %+v", l)
 	}
 }

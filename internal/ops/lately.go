@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 )
 
@@ -45,7 +46,7 @@ func latelyIn(events []Event, fence int64, now, since time.Time) *RecentEvents {
 	for _, e := range events {
 		age := now.Sub(e.At.Time)
 		switch {
-		case e.Kind == event.Acquired.String() && e.Prior == joblock.EndedLapsed.String() && age <= lapsedBack:
+		case e.Kind == event.Acquired.String() && e.Prior == driver.EndedLapsed.String() && age <= lapsedBack:
 			l.Lapsed++
 			l.LapsedAt.Time = latest(l.LapsedAt.Time, e.At.Time)
 			continue

@@ -101,7 +101,7 @@ func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, 
 		return Grant{}, err
 	}
 	st := sts[0]
-	if st.Owner != probe.Digest() || st.State == joblock.StateFree && st.Ended == joblock.EndedLapsed {
+	if st.Owner != probe.Digest() || st.State == joblock.StateFree && st.Ended == driver.EndedLapsed {
 		return leaseOf(locks.Acquire(ctx, req.Key, opts...))
 	}
 	switch st.State {

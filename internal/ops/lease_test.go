@@ -90,7 +90,7 @@ func TestLeaseBelongsToTheToken(t *testing.T) {
 		testkit.WantErr(t, err, joblock.ErrLost)
 		next, err := AcquireLease(ctx, b, LeaseRequest{Key: key})
 		testkit.WantNil(t, "AcquireLease", err)
-		if next.Prior != joblock.EndedLapsed {
+		if next.Prior != driver.EndedLapsed {
 			t.Errorf("prior is %s", next.Prior)
 		}
 		testkit.WantErr(t, Release(ctx, a, lease.Token, ""), joblock.ErrNotOwner)

@@ -37,10 +37,10 @@ type Lock struct {
 	ReservedUntil Time   `json:"reserved_until,omitzero"` // when the key becomes free by itself
 
 	// How the last holding of a free key ended. Reason is that of the release; that of Force also names the operator.
-	// FreedBy says who freed the key, if not its owner; Ended is then joblock.EndedForced in any case.
-	Ended   joblock.Ended `json:"ended,omitempty"`
-	Reason  string        `json:"reason,omitempty"`
-	FreedBy ReleasedBy    `json:"freed_by,omitempty"`
+	// FreedBy says who freed the key, if not its owner; Ended is then driver.EndedForced in any case.
+	Ended   driver.Ended `json:"ended,omitempty"`
+	Reason  string       `json:"reason,omitempty"`
+	FreedBy ReleasedBy   `json:"freed_by,omitempty"`
 
 	Waiters int `json:"waiters,omitempty"` // places in the line; for a while this includes waiters that have died
 
@@ -157,7 +157,7 @@ func show(st joblock.Status) Lock {
 	if st.Reserved > 0 {
 		l.ReservedUntil = Time{now.Add(st.Reserved)}
 	}
-	if st.Ended == joblock.EndedForced {
+	if st.Ended == driver.EndedForced {
 		l.FreedBy = freerOf(st.Reason)
 	}
 	l.Role, l.Group, l.Number = roleOf(st.Key)
@@ -189,7 +189,7 @@ func freerOf(reason string) ReleasedBy {
 // How describes in a few words how the last holding of a free key ended, as far as the store knows; otherwise "".
 func (l Lock) How() string {
 	switch {
-	case l.State != joblock.StateFree || l.Ended == joblock.EndedNone:
+	case l.State != joblock.StateFree || l.Ended == driver.EndedNone:
 		return ""
 	case l.FreedBy == FreedByKeeper:
 		return "freed by a keeper"

@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
@@ -293,7 +294,7 @@ func TestForceHitsOnlyWhatWasSeen(t *testing.T) {
 		testkit.WantErr(t, Force(ctx, locks, seen, false, "late"), joblock.ErrNotOwner)
 		testkit.WantNil(t, "Err", second.Err())
 		testkit.WantNil(t, "Force", Force(ctx, locks, status(t, locks), false, "by hand"))
-		if st := status(t, locks); st.State != joblock.StateFree || st.Ended != joblock.EndedForced || st.Reason != "by hand" {
+		if st := status(t, locks); st.State != joblock.StateFree || st.Ended != driver.EndedForced || st.Reason != "by hand" {
 			t.Errorf("after Force: %+v", st)
 		}
 	})

@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // The renewals tell a holder that lives from one that has died, as far as one look can tell.
@@ -86,7 +88,7 @@ func TestPulseOfRealHolders(t *testing.T) {
 		testkit.WantNil(t, "AcquireLease", err)
 		dies := s.acquire("dies", joblock.TTL(30*time.Second))
 		time.Sleep(15 * time.Second)
-		dies.StopRenewing()
+		(*core.Lock)(dies).StopRenewing()
 		time.Sleep(12 * time.Second)
 		for key, want := range map[string]Pulse{"lives": PulseFresh, "silent": PulseByHand, "script": PulseByHand, "dies": PulseLate} {
 			if l := s.lock(key); l.Pulse() != want || l.TTL.Duration() != 30*time.Second || l.State != joblock.StateHeld {
@@ -101,7 +103,7 @@ func TestPulseOfRealHolders(t *testing.T) {
 			t.Errorf("dies: %q after %s", l.Pulse(), l.Quiet())
 		}
 		l := s.lock("silent")
-		if l.State != joblock.StateFree || l.Ended != joblock.EndedLapsed || l.EndedAt.IsZero() || l.Now.Sub(l.EndedAt.Time).Round(time.Second) != 7*time.Second {
+		if l.State != joblock.StateFree || l.Ended != driver.EndedLapsed || l.EndedAt.IsZero() || l.Now.Sub(l.EndedAt.Time).Round(time.Second) != 7*time.Second {
 			t.Errorf("%+v, want it lapsed 7s ago", l)
 		}
 		e, err := s.Explain(t.Context(), "silent")

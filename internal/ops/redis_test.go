@@ -110,7 +110,7 @@ func desk(t *testing.T, d *Desk, locks *joblock.Locker) {
 	forced, err := d.Act(ctx, ForceRelease{Key: "k000", Fence: 1, IfIdle: true, Reason: eva.Reason})
 	testkit.WantErr(t, err, joblock.ErrNotOwner)
 	forced, err = d.Act(ctx, ForceRelease{Key: "k000", Fence: forced.Before.Fence, IfIdle: true, Reason: eva.Reason})
-	if err != nil || forced.After.Ended != joblock.EndedForced || !strings.Contains(forced.After.Reason, eva.By) {
+	if err != nil || forced.After.Ended != driver.EndedForced || !strings.Contains(forced.After.Reason, eva.By) {
 		t.Errorf("%+v, %v", forced, err)
 	}
 	var outcomes []string

@@ -23,7 +23,7 @@ type Grant struct {
 	Fence int64
 	Lease time.Duration // how long the caller can rely on the lock, from the return of the call
 	Until time.Time     // the same, as a time with a monotonic reading, so that delays after the call do not prolong it
-	Prior joblock.Ended // how the ownership before this one ended; see joblock.Lock.Prior
+	Prior driver.Ended  // how the ownership before this one ended; see joblock.Lock.Prior
 }
 
 func grantOf(lock *joblock.Lock) Grant {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
@@ -73,7 +74,7 @@ func (u *user) look(ctx context.Context, d jobs.Entry, lock joblock.Status) bool
 	if lock.Job != d.Job {
 		return u.lookInLine(ctx, d)
 	}
-	if !lock.Locked() && lock.Ended != joblock.EndedLapsed {
+	if !lock.Locked() && lock.Ended != driver.EndedLapsed {
 		return true
 	}
 	switch { // it is asked whether the job is there

@@ -230,7 +230,7 @@ func (u *user) use(ctx context.Context, h *history.Holding, job string, resumed 
 	}
 	switch fate := u.dice.IntN(20); {
 	case fate == 0:
-		h.Lock.StopRenewing() // and forgets it
+		(*core.Lock)(h.Lock).StopRenewing() // and forgets it
 	case fate < 3, resumed && fate < 7: // only the latter can have a next attempt
 		u.haunt(ctx, h, job)
 	case fate < 12:
@@ -286,7 +286,7 @@ func (u *user) reclaim(ctx context.Context, h *history.Holding, job string) {
 	}
 	switch u.dice.IntN(4) {
 	case 0:
-		again.Lock.StopRenewing() // for the job, which can have it when this lease is over
+		(*core.Lock)(again.Lock).StopRenewing() // for the job, which can have it when this lease is over
 	case 1:
 		u.haunt(ctx, again, job)
 	default:
@@ -297,7 +297,7 @@ func (u *user) reclaim(ctx context.Context, h *history.Holding, job string) {
 // haunt goes on when the lock is lost, and others may have it.
 func (u *user) haunt(ctx context.Context, h *history.Holding, job string) {
 	u.pass(job, h.Lock.Token()) // a next attempt of the same job
-	h.Lock.StopRenewing()
+	(*core.Lock)(h.Lock).StopRenewing()
 	for end := time.Now().Add(2 * u.TTL); h.Look() == nil && ctx.Err() == nil && time.Now().Before(end); {
 		pause(ctx, u.TTL/10)
 	}

@@ -183,7 +183,7 @@ func TestReserve(t *testing.T) {
 				t.Errorf("%q: error %v is about another key", reserve[i].Key, err)
 			}
 		}
-		if errors.As(errs[0], &e) && (e.Reason != "the task was deleted" || e.Ended != joblock.EndedForced) {
+		if errors.As(errs[0], &e) && (e.Reason != "the task was deleted" || e.Ended != driver.EndedForced) {
 			t.Errorf("error %+v, want the reason", e)
 		}
 		if errors.As(errs[2], &e) && (e.Job != "q/2" || e.Detail != "the lock is bound to another job") {
@@ -199,7 +199,7 @@ func TestReserve(t *testing.T) {
 			t.Errorf("%d errors for nothing", len(errs))
 		}
 		time.Sleep(time.Minute + 5*time.Minute - time.Second)
-		if k.Record("lapsed").Ended != joblock.EndedLapsed {
+		if k.Record("lapsed").Ended != driver.EndedLapsed {
 			t.Error("a reservation is forgotten before Config.Retain is over")
 		}
 	})
@@ -245,7 +245,7 @@ func TestFree(t *testing.T) {
 		time.Sleep(30*time.Second + time.Millisecond)
 		k.WantState("key", joblock.StateOrphaned)
 		wantNil(t, "release of an orphan", release("key", "q/1"))
-		if r := k.Record("key"); r.State != joblock.StateFree || r.Ended != joblock.EndedForced || r.Reason != "the task was deleted" {
+		if r := k.Record("key"); r.State != joblock.StateFree || r.Ended != driver.EndedForced || r.Reason != "the task was deleted" {
 			t.Errorf("record %+v", r)
 		}
 		wantErr(t, release("key", "q/1"), joblock.ErrNotFound)
@@ -281,7 +281,7 @@ func TestReleaseIfIdleForJob(t *testing.T) {
 		k := newKit(t, nil)
 		token := k.park(k.Acquire("key", joblock.TTL(time.Minute)), joblock.ForJob("q/1"))
 		release := func(job string) error {
-			return k.Locks.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone"), joblock.IfJob(job))
+			return (*core.Locker)(k.Locks).Release(t.Context(), []core.Token{core.Token(token)}, core.Release{IfIdle: true, Job: job, Reason: "gone"})[0]
 		}
 		wantErr(t, release("q/2"), joblock.ErrNotOwner)
 		k.WantState("key", joblock.StateParked)
@@ -289,8 +289,8 @@ func TestReleaseIfIdleForJob(t *testing.T) {
 		wantErr(t, k.Locks.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone"), nil), joblock.ErrInvalid)
 		// A token whose TTL is beyond this Locker's is as good as any to end a lock.
 		small := k.Open(k.Mem, &joblock.Config{MaxTTL: 30 * time.Second})
-		wantNil(t, "Release", small.Release(t.Context(), token, joblock.IfIdle(), joblock.Reason("gone"), joblock.IfJob("q/1")))
-		if r := k.Record("key"); r.State != joblock.StateFree || r.Ended != joblock.EndedReleased || r.Reason != "gone" {
+		wantNil(t, "Release", (*core.Locker)(small).Release(t.Context(), []core.Token{core.Token(token)}, core.Release{IfIdle: true, Job: "q/1", Reason: "gone"})[0])
+		if r := k.Record("key"); r.State != joblock.StateFree || r.Ended != driver.EndedReleased || r.Reason != "gone" {
 			t.Errorf("record %+v", r)
 		}
 		wantErr(t, release("q/1"), joblock.ErrAlreadyReleased)

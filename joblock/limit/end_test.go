@@ -27,7 +27,7 @@ func TestDeadHoldersPermitGoesToTheFirstInLine(t *testing.T) {
 		time.Sleep(time.Hour)
 		p.Die()
 		lock := first.Granted(lockkit.TTL + lockkit.OnTime)
-		if lock.Prior() != joblock.EndedLapsed {
+		if lock.Prior() != driver.EndedLapsed {
 			t.Errorf("prior is %q, want lapsed", lock.Prior())
 		}
 		if second.Over() {

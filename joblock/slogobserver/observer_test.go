@@ -12,6 +12,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/memstore"
 	"github.com/joblock/toolkit/joblock/slogobserver"
@@ -37,7 +38,7 @@ func TestEveryFieldIsLogged(t *testing.T) {
 	observe(event.Event{
 		Kind: event.Lost, Key: "k", Owner: "#0123", Fence: 7, Holder: "web-1", Job: "q/1", Reason: "why",
 		Err: errors.New("cause"), Waited: time.Second, Held: 2 * time.Second, Late: 3 * time.Second,
-		Remaining: 4 * time.Second, Prior: joblock.EndedLapsed, Recovered: true, Locks: 5,
+		Remaining: 4 * time.Second, Prior: driver.EndedLapsed, Recovered: true, Locks: 5,
 	})
 	observe(event.Event{Kind: event.Contended})
 	const want = `level=WARN msg="joblock: lost" key=k owner=#0123 fence=7 holder=web-1 job=q/1 reason=why ` +

@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -202,7 +203,7 @@ func (s *stage) fill() {
 	s.nil(err)
 	resumed, err := s.locks.Resume(ctx, token, joblock.ForJob("exports/export-40"), joblock.Holder("jobs3:91 attempt 1/4"), joblock.Reserve(2*time.Hour))
 	s.nil(err)
-	resumed.StopRenewing()
+	(*core.Lock)(resumed).StopRenewing()
 	geocoder := limit.New(s.locks, 4)
 	for _, who := range []string{"jobs1:87", "jobs1:87", "jobs2:88", "jobs3:91"} {
 		_, err := geocoder.Acquire(ctx, "geocoder", joblock.Holder(who))

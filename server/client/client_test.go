@@ -21,6 +21,7 @@ import (
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/scheduler/admin"
 	"github.com/joblock/toolkit/server/client"
 )
@@ -423,7 +424,7 @@ func TestNamesOfLaterServers(t *testing.T) {
 		testkit.WantNil(t, "MarshalText", err)
 		answer(200, fmt.Sprintf(`{"key":%q,"token":%q,"fence":7,"ttl_ms":9000,"valid_ms":8000,"prior":"moved"}`, key, text))
 		g, err := c.Acquire(ctx, client.AcquireRequest{Key: key})
-		if err != nil || g.Fence != 7 || g.Prior == joblock.EndedNone || g.Prior.String() != "unknown" {
+		if err != nil || g.Fence != 7 || g.Prior == driver.EndedNone || g.Prior.String() != "unknown" {
 			t.Errorf("Acquire: %+v, %v", g, err)
 		}
 		answer(409, `{"code":"LOCK_ALREADY_RELEASED","ended":"moved","reason":"to the other site"}`)

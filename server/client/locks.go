@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
@@ -36,8 +37,8 @@ type Grant struct {
 	Token     joblock.Token // a secret; zero after Renew, which leaves the token as it is
 	Fence     int64         // send it along to what the lock protects
 	TTL       time.Duration
-	ExpiresAt time.Time     // the lock can be relied on until then, by the monotonic clock; see the package comment
-	Prior     joblock.Ended // how the ownership before this one ended
+	ExpiresAt time.Time    // the lock can be relied on until then, by the monotonic clock; see the package comment
+	Prior     driver.Ended // how the ownership before this one ended
 }
 
 // granted is the answer of acquire, renew and resume, and a line of a stream.
@@ -48,7 +49,7 @@ type granted struct {
 	TTL     ops.Millis     `json:"ttl_ms"`
 	Elapsed ops.Millis     `json:"elapsed_ms"`
 	Valid   ops.Millis     `json:"valid_ms"`
-	Prior   joblock.Ended  `json:"prior"`
+	Prior   driver.Ended   `json:"prior"`
 }
 
 func (g *granted) grant(sent time.Time) Grant {
@@ -148,9 +149,9 @@ func (c *Client) Renew(ctx context.Context, req RenewRequest) (Grant, error) {
 // Errors match those of Renew. With joblock.ErrLost the lease had already ended, and another holder may have had the lock.
 func (c *Client) Release(ctx context.Context, token joblock.Token, reason string) error {
 	var got struct {
-		Already bool          `json:"already"`
-		Ended   joblock.Ended `json:"ended"`
-		Reason  string        `json:"reason"`
+		Already bool         `json:"already"`
+		Ended   driver.Ended `json:"ended"`
+		Reason  string       `json:"reason"`
 	}
 	op := lockCall("release", routes.Release.Path, token.Key(), struct {
 		Token  joblock.Token `wire:"token"`

@@ -17,6 +17,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // What a Problem matches in addition to the sentinels of package joblock.
@@ -77,7 +78,7 @@ type Problem struct {
 	Holder    string
 	Job       string
 	Remaining time.Duration
-	Ended     joblock.Ended
+	Ended     driver.Ended
 	Reason    string
 
 	Request string // the server's name for the request, as in its log
@@ -140,9 +141,9 @@ func problemOf(op *call, res *http.Response, text []byte) *Problem {
 	var body struct {
 		Title, Detail, Code, Key, Holder, Job, Reason string
 
-		Retryable bool          `json:"retryable"`
-		Remaining ops.Millis    `json:"remaining_ms"`
-		Ended     joblock.Ended `json:"ended"`
+		Retryable bool         `json:"retryable"`
+		Remaining ops.Millis   `json:"remaining_ms"`
+		Ended     driver.Ended `json:"ended"`
 	}
 	p := &Problem{Status: res.StatusCode, op: op.op, Request: res.Header.Get("Joblock-Request")}
 	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > 0 {

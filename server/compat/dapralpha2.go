@@ -283,15 +283,15 @@ func (d *daprLocks) keep(h *daprHeld, last time.Time, ttl time.Duration) {
 		case <-lock.Done():
 			return
 		case <-stop.C:
-			lock.StopRenewing() // and the lease ends
+			(*core.Lock)(lock).StopRenewing() // and the lease ends
 		case <-ended:
-			lock.StopRenewing()
+			(*core.Lock)(lock).StopRenewing()
 			ended, last = nil, time.Now()
 		case <-d.s.Closing():
 			// A lease that began at last would end a ttl later.
 			_, err := lock.Park(context.Background(), joblock.Reserve(max(driver.MinPeriod, time.Until(last.Add(ttl)))))
 			if errors.Is(err, joblock.ErrUnavailable) {
-				lock.StopRenewing()
+				(*core.Lock)(lock).StopRenewing()
 				d.s.Logger().Warn("server: could not park a lock during shutdown; it ends with its lease", "key", lock.Key(), "err", err)
 			}
 			return

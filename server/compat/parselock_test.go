@@ -132,17 +132,16 @@ func TestParseLockExamples(t *testing.T) {
 		note("Contract, TTL-bounded", "the same without renewal: joblock.NoRenew()", "provides no signal to the first holder", errors.Is(lost, joblock.ErrLost), "the context of fn ends before the lease does: "+joblock.CodeOf(lost))
 		_, err = locks.Acquire(t.Context(), "k", joblock.TTL(48*time.Hour))
 		note("Contract, TTL/wait clamps", "joblock.TTL(48 h)", "ttl: is clamped to 1..30 s, wait: to 0..30 s, silently", errors.Is(err, joblock.ErrInvalid) && strings.Contains(err.Error(), "at most 24h0m0s"), "not clamped: "+err.Error())
-		first, lock := joblock.NewKeyBuilder("first_or_create"), joblock.NewKeyBuilder("lock")
-		note("Cooperation with first_or_create!", `joblock.NewKeyBuilder("lock").Key(name)`, "the prefix difference ensures the two namespaces cannot collide", first.Key("billing") != lock.Key("billing"), first.Key("billing")+" and "+lock.Key("billing"))
+		note("Cooperation with first_or_create!", `joblock.Key("lock", name)`, "the prefix difference ensures the two namespaces cannot collide", joblock.Key("first_or_create", "billing") != joblock.Key("lock", "billing"), joblock.Key("first_or_create", "billing")+" and "+joblock.Key("lock", "billing"))
 
 		// The key, the secret and the owner.
 		empty, long := locks.Do(t.Context(), "", func(context.Context) error { return nil }), locks.Do(t.Context(), strings.Repeat("k", 1025), func(context.Context) error { return nil })
 		note("acquire, key", `locks.Do(ctx, "", fn), and a key of 1025 bytes`, "a non-empty String of at most 1024 bytes", errors.Is(empty, joblock.ErrInvalid) && errors.Is(long, joblock.ErrInvalid), "both refused; the bound is 512 bytes")
-		_, short := joblock.NewSecretKeyBuilder("", "a")
-		keyed, err := joblock.NewSecretKeyBuilder("", "a secret of 20 bytes")
-		testkit.WantNil(t, "NewSecretKeyBuilder", err)
-		note("acquire, secret", `joblock.NewSecretKeyBuilder("", secret).Key(name)`, "HMAC-SHA256 of the key; a secret of fewer than 16 bytes is refused", errors.Is(short, joblock.ErrInvalid) && len(keyed.Key("import:42")) == 64, "64 hexadecimal digits; a secret of 1 byte: "+joblock.CodeOf(short))
-		note("acquire, secret", `joblock.NewKeyBuilder("lock").Key(name), or no KeyBuilder`, "nil opts out of HMAC", strings.HasSuffix(lock.Key("import", "42"), "import:42"), lock.Key("import", "42")+", which people on call can read; there is no secret by default")
+		_, short := locks.TryAcquire(t.Context(), joblock.Secret("a").Key("lock", "import:42"))
+		keyed := joblock.Secret("a secret of 20 bytes").Key("lock", "import:42")
+		note("acquire, secret", `secret.Key("lock", name)`, "HMAC-SHA256 of the key; a secret of fewer than 16 bytes is refused", errors.Is(short, joblock.ErrInvalid) && len(keyed) == len("lock::")+64, "64 hexadecimal digits after the name; a secret of 1 byte: "+joblock.CodeOf(short))
+		plain := joblock.Key("lock", "import", "42")
+		note("acquire, secret", `joblock.Key("lock", name)`, "nil opts out of HMAC", strings.HasSuffix(plain, "import:42"), plain+", which people on call can read; there is no secret by default")
 		var fence int64
 		testkit.WantNil(t, "Do", locks.Do(t.Context(), "owner", func(ctx context.Context) error {
 			lock, _ := joblock.FromContext(ctx)

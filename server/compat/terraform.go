@@ -227,7 +227,7 @@ func (t *terraformMount) unlock(c *call) (*answer, error) {
 	}
 	free := rec.State == joblock.StateFree
 	switch {
-	case rec.Owner == named.Name() && free && rec.Ended != joblock.EndedLapsed:
+	case rec.Owner == named.Name() && free && rec.Ended != driver.EndedLapsed:
 		return ok(struct{}{}) // a repeated UNLOCK
 	case free:
 		return nil, core.Refusal("release", key, driver.Reply{Outcome: driver.OutcomeNotFound})

@@ -303,7 +303,7 @@ var mutants = []mutant{
 		[]edit{{"worker/internal/keeper/verdict.go", "	if task.halts {\n", "	if false {\n"}},
 		[]string{"want parked for a"}, false, "TestKeeperKeepsALine"},
 	{"a keeper looks for the task of a cooldown",
-		[]edit{{"worker/internal/keeper/reconcile.go", "!= joblock.EndedLapsed, coolsDown(lock):", "!= joblock.EndedLapsed:"}},
+		[]edit{{"worker/internal/keeper/reconcile.go", "!= driver.EndedLapsed, coolsDown(lock):", "!= driver.EndedLapsed:"}},
 		[]string{"the keeper has looked for"}, false, "TestCooldown"},
 	{"a failed job cools its key down",
 		[]edit{{"worker/settle.go", "if reason == verdict.ReasonDone {", "if true {"}},

@@ -186,3 +186,6 @@ func (s *Scope) rewrite(ctx context.Context, key string, change func(text []byte
 
 // Day returns the number of days since 1970.
 func Day(t time.Time) int64 { return t.Unix() / (24 * 60 * 60) }
+
+// StopRenewing leaves lock to expire: it is neither renewed nor released.
+func StopRenewing(lock *joblock.Lock) { (*core.Lock)(lock).StopRenewing() }

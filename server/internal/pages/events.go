@@ -9,6 +9,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 )
 
@@ -70,7 +71,7 @@ func eventKinds() []EventKind {
 func kindOf(e ops.Event) string {
 	switch e.Kind {
 	case event.Forced.String():
-		return ops.Lock{State: joblock.StateFree, Ended: joblock.EndedForced, FreedBy: ops.FreedByForce, Reason: e.Reason}.How()
+		return ops.Lock{State: joblock.StateFree, Ended: driver.EndedForced, FreedBy: ops.FreedByForce, Reason: e.Reason}.How()
 	case kindPaused:
 		return "cron tick skipped"
 	}

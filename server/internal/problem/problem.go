@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // The codes that are not those of package joblock.
@@ -79,19 +80,19 @@ var Titles = map[string]string{
 
 // Problem is an RFC 9457 answer, and an error.
 type Problem struct {
-	Type      string        `json:"type"`
-	Title     string        `json:"title"`
-	Status    int           `json:"status"`
-	Detail    string        `json:"detail,omitempty"`
-	Instance  string        `json:"instance"`
-	Code      string        `json:"code"`
-	Retryable bool          `json:"retryable"`
-	Key       string        `json:"key,omitempty"`
-	Holder    string        `json:"holder,omitempty"`
-	Job       string        `json:"job,omitempty"`
-	Remaining int64         `json:"remaining_ms,omitempty"`
-	Ended     joblock.Ended `json:"ended,omitempty"`
-	Reason    string        `json:"reason,omitempty"`
+	Type      string       `json:"type"`
+	Title     string       `json:"title"`
+	Status    int          `json:"status"`
+	Detail    string       `json:"detail,omitempty"`
+	Instance  string       `json:"instance"`
+	Code      string       `json:"code"`
+	Retryable bool         `json:"retryable"`
+	Key       string       `json:"key,omitempty"`
+	Holder    string       `json:"holder,omitempty"`
+	Job       string       `json:"job,omitempty"`
+	Remaining int64        `json:"remaining_ms,omitempty"`
+	Ended     driver.Ended `json:"ended,omitempty"`
+	Reason    string       `json:"reason,omitempty"`
 
 	RetryAfter time.Duration `json:"-"` // of the header Retry-After; 0 for none
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // Empty is a request without parameters, or an answer that is not one JSON object.
@@ -29,7 +30,7 @@ type Granted struct {
 	Elapsed   int64         `json:"elapsed_ms"` // from the arrival of the request to the answer
 	Valid     int64         `json:"valid_ms"`   // The lock can be relied on for elapsed_ms and valid_ms from the sending of the request.
 	ExpiresAt ops.Time      `json:"expires_at"` // the same instant by the server's clock, for people
-	Prior     joblock.Ended `json:"prior,omitempty"`
+	Prior     driver.Ended  `json:"prior,omitempty"`
 }
 
 // RenewRequest says which lease to begin.
@@ -57,11 +58,11 @@ type ReleaseRequest struct {
 
 // Released says that the lock is free. Already says that it had ended before, and Ended how.
 type Released struct {
-	Key      string        `json:"key"`
-	Released bool          `json:"released"`
-	Already  bool          `json:"already,omitempty"`
-	Ended    joblock.Ended `json:"ended,omitempty"`
-	Reason   string        `json:"reason,omitempty"`
+	Key      string       `json:"key"`
+	Released bool         `json:"released"`
+	Already  bool         `json:"already,omitempty"`
+	Ended    driver.Ended `json:"ended,omitempty"`
+	Reason   string       `json:"reason,omitempty"`
 }
 
 // ParkRequest says what to reserve.

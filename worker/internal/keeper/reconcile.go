@@ -154,7 +154,7 @@ func (k *Keeper) read(ctx context.Context, due []jobs.Entry, n *Stats) (over, he
 			unread = append(unread, c.Entry)
 			k.complain("worker: this build cannot read the record of a task's lock, so the keeper leaves the lock alone: either a newer "+
 				"build of the toolkit has written the record, or another program", "job", c.Job, "key", c.Key)
-		case lock.Job != c.Job, !lock.Locked() && lock.Ended != joblock.EndedLapsed, coolsDown(lock):
+		case lock.Job != c.Job, !lock.Locked() && lock.Ended != driver.EndedLapsed, coolsDown(lock):
 			over = append(over, c.Entry)
 		case lock.State == joblock.StateHeld:
 			n.Held++

@@ -22,7 +22,7 @@ func lockOf(state joblock.State, standing, left time.Duration) joblock.Status {
 		Since: changed.Add(-time.Hour), Age: time.Hour + standing, Changed: changed,
 	}
 	if state == joblock.StateFree {
-		st.Ended = joblock.EndedLapsed
+		st.Ended = driver.EndedLapsed
 	}
 	return st
 }

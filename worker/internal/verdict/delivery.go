@@ -10,6 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // A delivery of the spare retry, which must not run, looks like a rerun, which must run, so the process in which the
@@ -58,8 +59,8 @@ func Unsettled(job string, tokens []joblock.Token, locks []joblock.Status) bool 
 		token := tokens[i]
 		fence := core.Token(token).Fence()
 		anew := fence != 0 && lock.First > fence
-		unsettled := (lock.Locked() || lock.Ended == joblock.EndedLapsed) && !anew
-		if lock.Job == job && lock.Owner == token.Digest() && (unsettled || lock.Ended == joblock.EndedReleased) {
+		unsettled := (lock.Locked() || lock.Ended == driver.EndedLapsed) && !anew
+		if lock.Job == job && lock.Owner == token.Digest() && (unsettled || lock.Ended == driver.EndedReleased) {
 			return true
 		}
 	}

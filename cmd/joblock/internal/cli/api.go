@@ -17,6 +17,7 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/server/client"
 )
@@ -236,7 +237,7 @@ func (s streamed) ExpiresAt() time.Time {
 	return s.most
 }
 
-func (s streamed) Prior() joblock.Ended { return joblock.EndedNone }
+func (s streamed) Prior() driver.Ended { return driver.EndedNone }
 
 func (s streamed) Release(ctx context.Context, _ ...joblock.LockReleaseOption) error {
 	return s.Hold.Release(ctx, "")
@@ -250,7 +251,7 @@ type granted struct {
 
 func (g *granted) Token() joblock.Token  { return g.g.Token }
 func (g *granted) Fence() int64          { return g.g.Fence }
-func (g *granted) Prior() joblock.Ended  { return g.g.Prior }
+func (g *granted) Prior() driver.Ended   { return g.g.Prior }
 func (g *granted) ExpiresAt() time.Time  { return g.g.ExpiresAt }
 func (g *granted) Done() <-chan struct{} { return nil }
 func (g *granted) Err() error            { return nil }

@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // keyChange is a change of a key that "watch" has seen between two looks.
@@ -68,17 +69,17 @@ func kindOf(was, is ops.Lock) changeKind {
 			return "" // Redis no longer knows how the last lock ended, or has a text for the same end
 		}
 		switch is.Ended {
-		case joblock.EndedReleased:
+		case driver.EndedReleased:
 			return changeReleased
-		case joblock.EndedDone:
+		case driver.EndedDone:
 			return changeDone
-		case joblock.EndedForced:
+		case driver.EndedForced:
 			if is.FreedBy == ops.FreedByKeeper || is.FreedBy == ops.FreedByProgram {
 				return changeFreed
 			}
 			return changeForced
 		}
-		if is.Ended == joblock.EndedNone {
+		if is.Ended == driver.EndedNone {
 			return changeGone
 		}
 		return changeLapsed

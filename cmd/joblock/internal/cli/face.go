@@ -7,6 +7,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
@@ -32,7 +33,7 @@ type face interface {
 type held interface {
 	Token() joblock.Token
 	Fence() int64
-	Prior() joblock.Ended
+	Prior() driver.Ended
 	ExpiresAt() time.Time  // until then the lock can be relied on
 	Done() <-chan struct{} // closed when the lock is lost
 	Err() error            // why it is lost

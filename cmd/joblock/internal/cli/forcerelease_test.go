@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // state returns the state of the key.
@@ -77,7 +78,7 @@ func TestForceRelease(t *testing.T) {
 	if out := o.ok(o.force(parked.Fence, "--yes", "--if-idle")...); !strings.Contains(out, "default/7") || !strings.Contains(out, "free") {
 		t.Errorf("it wrote %q", out)
 	}
-	if st := o.state(); st.State != joblock.StateFree || st.Ended != joblock.EndedForced || !strings.Contains(st.Reason, "INC-7") {
+	if st := o.state(); st.State != joblock.StateFree || st.Ended != driver.EndedForced || !strings.Contains(st.Reason, "INC-7") {
 		t.Errorf("after a forced release: %+v", st)
 	}
 }

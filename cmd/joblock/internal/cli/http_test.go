@@ -17,6 +17,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // company is what examples/http is about: a lock server, a web service in Python, and a worker in Go.
@@ -366,7 +367,7 @@ func TestRedisKilledAtEachStep(t *testing.T) {
 		if len(runs) != 1 {
 			t.Fatalf("%s: %d exports", key(i), len(runs))
 		}
-		if fence, err := strconv.ParseInt(runs[0][1], 10, 64); err != nil || next.Fence() <= fence || next.Prior() != joblock.EndedDone {
+		if fence, err := strconv.ParseInt(runs[0][1], 10, 64); err != nil || next.Fence() <= fence || next.Prior() != driver.EndedDone {
 			t.Errorf("%s: granted with fence %d after the ownership before %q; the job had fence %d; %v", key(i), next.Fence(), next.Prior(), fence, err)
 		}
 		if err := next.Release(t.Context()); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 // short are the flags for tests in which a lease ends.
@@ -172,7 +173,7 @@ func TestRun(t *testing.T) {
 			s.res.sees("child", "hello")
 			s.res.say("a", "exit 4")
 			a.exits(4)
-			if st := s.status(); st.State != joblock.StateFree || st.Ended != joblock.EndedReleased {
+			if st := s.status(); st.State != joblock.StateFree || st.Ended != driver.EndedReleased {
 				s.Errorf("the lock is %s, ended %q", st.State, st.Ended)
 			}
 			s.res.works("child", 200*time.Millisecond) // it was not killed
@@ -223,7 +224,7 @@ func TestRun(t *testing.T) {
 			}
 			a := s.launch("a", s.joblock("run", "--prefix", s.prefix(), key, file))
 			a.exits(126)
-			if st := s.status(); st.Ended != joblock.EndedReleased {
+			if st := s.status(); st.Ended != driver.EndedReleased {
 				s.Errorf("the lock is %+v, want it to be released", st)
 			}
 		},

@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
@@ -248,7 +249,7 @@ func TestWatchAsksOncePerInterval(t *testing.T) {
 func TestKindOf(t *testing.T) {
 	held := ops.Lock{Key: "k", State: joblock.StateHeld, Fence: 5, First: 5, Holder: "a"}
 	with := func(l ops.Lock, f func(*ops.Lock)) ops.Lock { f(&l); return l }
-	free := func(ended joblock.Ended, fence int64) ops.Lock {
+	free := func(ended driver.Ended, fence int64) ops.Lock {
 		return ops.Lock{Key: "k", Fence: fence, Ended: ended}
 	}
 	for _, tc := range []struct {
@@ -264,15 +265,15 @@ func TestKindOf(t *testing.T) {
 		{held, with(held, func(l *ops.Lock) { l.State, l.Fence = joblock.StateParked, 6 }), changeParked},
 		{held, with(held, func(l *ops.Lock) { l.State = joblock.StateOrphaned }), changeOrphaned},
 		{held, ops.Lock{Key: "k", State: joblock.StateForeign}, changeForeign},
-		{held, free(joblock.EndedReleased, 5), changeReleased},
-		{held, free(joblock.EndedDone, 5), changeDone},
-		{held, free(joblock.EndedForced, 5), changeForced},
-		{held, with(free(joblock.EndedForced, 5), func(l *ops.Lock) { l.FreedBy = ops.FreedByKeeper }), changeFreed},
-		{held, free(joblock.EndedLapsed, 5), changeLapsed},
-		{held, free(joblock.EndedNone, 0), changeGone},
-		{free(joblock.EndedReleased, 5), free(joblock.EndedNone, 0), ""},
-		{free(joblock.EndedReleased, 5), free(joblock.EndedReleased, 9), changeReleased},
-		{ops.Lock{}, free(joblock.EndedReleased, 9), changeReleased},
+		{held, free(driver.EndedReleased, 5), changeReleased},
+		{held, free(driver.EndedDone, 5), changeDone},
+		{held, free(driver.EndedForced, 5), changeForced},
+		{held, with(free(driver.EndedForced, 5), func(l *ops.Lock) { l.FreedBy = ops.FreedByKeeper }), changeFreed},
+		{held, free(driver.EndedLapsed, 5), changeLapsed},
+		{held, free(driver.EndedNone, 0), changeGone},
+		{free(driver.EndedReleased, 5), free(driver.EndedNone, 0), ""},
+		{free(driver.EndedReleased, 5), free(driver.EndedReleased, 9), changeReleased},
+		{ops.Lock{}, free(driver.EndedReleased, 9), changeReleased},
 		{ops.Lock{}, ops.Lock{}, ""},
 	} {
 		if got := kindOf(tc.was, tc.is); got != tc.want {

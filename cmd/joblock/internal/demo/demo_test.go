@@ -16,6 +16,7 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -74,7 +75,7 @@ func TestEverythingMoves(t *testing.T) {
 				if err != nil || e.Kind == event.Lost.String() || e.Kind == event.Released.String() {
 					t.Fatalf("the journal has %+v, %v", e, err)
 				}
-				told = told || e.Prior == joblock.EndedLapsed.String()
+				told = told || e.Prior == driver.EndedLapsed.String()
 			}
 			return told
 		},
