@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/enqueue"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -637,6 +638,18 @@ func TestAnOutageOfRedisChargesNoRow(t *testing.T) {
 	}
 	k.relayAll()
 	k.wantStates("0 pending, 3 sent, 0 refused")
+}
+
+func TestAnUnknownErrorIsGivenUpAfterItsLastTry(t *testing.T) {
+	t.Parallel()
+	k := newKit(t, nil)
+	unknown := enqueue.Result{Err: errors.New("asynq says something new")}
+	for attempts, want := range map[int]verdict{0: unclear, maxAttempts - 2: unclear, maxAttempts - 1: refused} {
+		r := &row{attempts: attempts}
+		if k.judge(t.Context(), r, unknown); r.verdict != want {
+			t.Errorf("after %d tries: verdict %d, want %d", attempts, r.verdict, want)
+		}
+	}
 }
 
 func TestEveryErrorHasItsVerdict(t *testing.T) {
