@@ -56,6 +56,20 @@ func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqprivate.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
+// endByDeadline shortens the delay of s if the Deadline of the task passes before, so that the job does not keep its locks
+// until its turn: asynq then delivers the task just after its Deadline, which ends the job. A task is looked up only if the
+// delay is longer than the rest of the attempt, whose context ends at the Deadline or before.
+func (a *attempt) endByDeadline(s *verdict.Snooze) {
+	if s.Delay < a.left() {
+		return
+	}
+	info, err := a.w.batched.GetTaskInfo(a.queue, a.id)
+	if err != nil || info.Deadline.IsZero() {
+		return // after an error, the job ends when its turn comes
+	}
+	s.Delay = min(s.Delay, max(0, time.Until(info.Deadline))+time.Second)
+}
+
 // left returns the time until the attempt's deadline, or driver.MaxPeriod if there is no deadline.
 func (a *attempt) left() time.Duration {
 	if deadline, ok := a.ctx.Deadline(); ok {

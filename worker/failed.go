@@ -51,7 +51,11 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 		a.log().Error("worker: a task was run without the locks that it carries: the server's mux needs Use(w.Middleware), first")
 	}
 	handler.HandleError(ctx, task, verdict.Original(err))
-	switch a.tries.Failed(err) {
+	fate := a.tries.Failed(err)
+	if fate != verdict.MayRunOn && errors.Is(err, context.DeadlineExceeded) { // it may have waited for a rate
+		a.leaveRate(context.WithoutCancel(ctx))
+	}
+	switch fate {
 	case verdict.FreeLocks:
 		freer{c}.freeWhenWritten(ctx, c.tokens, verdict.ReasonFailed)
 	case verdict.Archive:

@@ -45,6 +45,7 @@ func (a *attempt) heldBack(ctx context.Context, keys []string, tokens []joblock.
 				e.Remaining = still.Until.Sub(set.Now())
 			}
 			in.Tell(e)
+			a.endByDeadline(snoozed)
 			a.leaveRate(ctx)
 			a.keepReserved(ctx, tokens, a.w.reservation(snoozed.Delay))
 			return snoozed

@@ -173,9 +173,11 @@ func (h *rateHandler) refused(a *attempt, err error, got rates.Answer, latest ti
 	case verdict.FailTask:
 		return err, true
 	case verdict.SnoozeTask:
+		a.endByDeadline(snoozed)
 		a.logSnoozed(snoozed)
 		return snoozed, true
 	case verdict.ArchiveTask:
+		a.endByDeadline(snoozed)
 		return a.snoozeByArchive(snoozed), true
 	case verdict.OutOfTime:
 		return fmt.Errorf("worker: gave up waiting in place: not enough time left before the task's deadline: %w", err), true
@@ -214,6 +216,7 @@ func (h *rateHandler) pushedBack(a *attempt, err error) error {
 	got := rates.Answer{Limit: rates.Limit{Key: r.Key}, Wait: after, Claim: true}
 	now := time.Now()
 	snoozed := rateSnooze(got, now)
+	a.endByDeadline(snoozed)
 	snoozed.Err = fmt.Errorf("%w; %w", snoozed.Err, err)
 	switch {
 	case a.canSnooze():

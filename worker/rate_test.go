@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/controls"
 	"github.com/joblock/toolkit/internal/faultstore"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/rate"
@@ -456,6 +457,60 @@ func TestRateLimitOfASequence(t *testing.T) {
 			t.Errorf("the order is %v, with %d starts in 10 s, all in %s", k.order, most, span)
 		}
 	})
+}
+
+// A job whose Deadline passes while it waits for a rate, or for the end of a pause, ends with its Deadline, and not when its
+// turn comes: until then its key would be refused to others. Those behind it in the line of the rate do not wait for it.
+func TestDeadlineOfAJobThatWaits(t *testing.T) {
+	for _, how := range []handoff.How{handoff.Unique{Key: "k"}, handoff.Sequence{Key: "k"}} {
+		for _, retries := range []int{0, 3} {
+			for _, what := range []string{"rate", "pushed back", "pause"} {
+				t.Run(fmt.Sprintf("%T, %d retries, %s", how, retries, what), func(t *testing.T) {
+					virtual(t, func(r *rig) {
+						r.patience = 3 * time.Hour
+						l, k := r.line(), &rated{rig: r}
+						r.keep(r.locks, worker.Config{})
+						first := what != "rate"
+						k.result = func(id string) error {
+							if id == "late" && what == "pushed back" {
+								return rate.RetryAfter("provider", time.Hour)
+							}
+							return nil
+						}
+						r.serve(limitedTo(oneLimit(rate.Limit{Key: "provider", N: 1, Per: time.Hour})), k.handle)
+						if !first {
+							r.submit("first", asynq.NewTask(taskType, nil), 0)
+							r.until("the first has run", func() bool { return k.done() == 1 })
+						}
+						if what == "pause" {
+							r.pauseKey("k", time.Hour)
+							time.Sleep(2 * controls.MaxAge)
+						}
+						begun := time.Now()
+						if _, err := l.jobs.Enqueue(context.Background(), how, asynq.NewTask(taskType, nil), asynq.TaskID("late"),
+							asynq.MaxRetry(retries), asynq.Deadline(begun.Add(10*time.Minute))); err != nil {
+							t.Fatal(err)
+						}
+						if !first {
+							time.Sleep(time.Minute)
+							r.submit("behind", asynq.NewTask(taskType, nil), 0)
+						}
+						r.untilTask("late", "archived")
+						r.untilFree("k")
+						if took := time.Since(begun); took > 12*time.Minute {
+							t.Errorf("the job ended after %s", took)
+						}
+						if !first {
+							r.untilTask("behind", "gone")
+							if took := time.Since(begun); took > 62*time.Minute {
+								t.Errorf("the one behind ran after %s", took)
+							}
+						}
+					})
+				})
+			}
+		}
+	}
 }
 
 func TestRateLimitOnTheLastAttempt(t *testing.T) {
