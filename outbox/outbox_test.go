@@ -15,7 +15,9 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/enqueue"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -603,6 +605,11 @@ func TestOneRelayWorksAndAnotherTakesOver(t *testing.T) {
 		synctest.Wait()
 		second, stopSecond := context.WithCancel(t.Context())
 		go func() { ended <- k.Run(second) }()
+		time.Sleep(time.Second)
+		lock := must((*core.Locker)(k.jobs.Locks()).Status(t.Context(), keyspace.Outbox(k.cfg.Name)))(t)[0]
+		if lock.State != joblock.StateHeld || lock.Waiters != 1 {
+			t.Fatalf("the relays' lock is %s with %d waiters, want the second to wait for the first", lock.State, lock.Waiters)
+		}
 		k.put(handoff.Unique{Key: "a"}, task("a"))
 		time.Sleep(2 * time.Second)
 		k.wantStates("0 pending, 1 sent, 0 refused")

@@ -125,7 +125,7 @@
 //
 // A job that loses its lock repeatedly is retried repeatedly, at the pace of RetryDelayFunc: asynq counts no snoozes,
 // and the job is not to blame. An error that is not due to the loss is a failure like any other, and so is the loss of
-// a lock whose renewal joblock.Config.MaxRenew or StopRenewing had ended: the next run would take just as long.
+// a lock whose renewal joblock.Config.MaxRenew had ended: the next run would take just as long.
 //
 // asynq gets the handler's result when the locks are settled; for the key of a sequence see Sequences. A slow store
 // delays the result by a second at most, and by at most half of the time that the attempt has left. The rest is settled

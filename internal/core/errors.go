@@ -40,7 +40,7 @@ var ErrForeign = errors.New("another program or a newer build of the toolkit has
 // ErrNotRenewed is the cause of an ErrLost if the holder itself had ended the renewal. Package worker distinguishes
 // this loss from one that came from outside: otherwise it would snooze a job for ever that takes longer than its lock
 // may be held.
-var ErrNotRenewed = errors.New("the holder had ended its renewal (NoRenew, MaxRenew or StopRenewing)")
+var ErrNotRenewed = errors.New("the holder had ended its renewal (NoRenew or MaxRenew)")
 
 // ErrMaxWait is the cause with which MaxWait ends the context of a wait. An acquisition in that context returns
 // ErrTimeout, which describes the holder.

@@ -47,7 +47,7 @@ func (k *Lock) renewed(a renewalAnswer, memo []byte) error {
 	return err
 }
 
-// StopRenewing is joblock.Lock.StopRenewing.
+// StopRenewing ends the renewal of the lock: the lease expires by itself.
 func (k *Lock) StopRenewing() {
 	if k.none() {
 		return

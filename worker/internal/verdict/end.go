@@ -80,7 +80,7 @@ func (t Tries) EndOf(err error) End {
 
 // AfterLoss reports whether the task is snoozed for the delay of a retry because the handler has returned err due to
 // the loss of a lock. cause is why the handler's context has ended, and lost has the errors of the attempt's locks. A
-// loss by joblock.Config.MaxRenew or StopRenewing does not count.
+// loss by joblock.Config.MaxRenew does not count.
 func AfterLoss(err, cause error, lost []error) bool {
 	due := errors.Is(err, joblock.ErrLost) || errors.Is(err, context.Canceled) && errors.Is(cause, joblock.ErrLost)
 	if !due || errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask) {
