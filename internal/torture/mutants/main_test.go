@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -40,6 +42,37 @@ func TestMutantsApply(t *testing.T) {
 			if err != nil || string(is) == string(was) {
 				t.Errorf("%s: %s is not changed, %v", m.name, path, err)
 			}
+		}
+	}
+}
+
+// A mutant whose test has moved would never be detected.
+func TestTestsOfMutantsExist(t *testing.T) {
+	root, err := moduleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := make(map[string]string) // the tests of a package
+	for _, m := range mutants {
+		if m.by == "" {
+			continue
+		}
+		where := m.where()
+		if tests[where] == "" {
+			files, err := filepath.Glob(filepath.Join(root, where, "*_test.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				tests[where] += string(text)
+			}
+		}
+		if name, _ := m.test(); !strings.Contains(tests[where], "\nfunc "+name+"(t *testing.T)") {
+			t.Errorf("%s: package %s has no test %s", m.name, where, name)
 		}
 	}
 }

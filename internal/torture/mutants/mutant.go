@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/joblock/toolkit/internal/history"
 )
@@ -16,21 +17,24 @@ type mutant struct {
 	edits []edit
 	found []string // complaints that give it away; one is enough
 	lossy bool     // takes fail-overs to detect, or slots that move, or a cluster, where records stay hashes
-	by    string   // the test of package worker that must detect it; package torture has no keeper of that package
+	by    string   // the test of package worker that must detect it, or of the package before a dot: package torture has no keeper
 }
 
 // where returns the package of the test that must detect m.
 func (m *mutant) where() string {
-	if m.by != "" {
-		return "./worker"
+	switch dir, _, found := strings.Cut(m.by, "."); {
+	case m.by == "":
+		return "./internal/torture"
+	case found:
+		return "./" + dir
 	}
-	return "./internal/torture"
+	return "./worker"
 }
 
 // test returns the test that must detect m, and its share of JOBLOCK_TORTURE.
 func (m *mutant) test() (name string, share float64) {
 	if m.by != "" {
-		return m.by, 1
+		return m.by[strings.Index(m.by, ".")+1:], 1
 	}
 	if m.lossy {
 		return "TestTortureOn(Sentinel|Cluster)", 0.2
@@ -231,9 +235,9 @@ var mutants = []mutant{
 	{"a worker gives the key of a sequence on before asynq has the result",
 		[]edit{{"worker/settle.go", "if (s.sequence != nil || s.cancel) && s.ctx.Err() == nil {", "if false {"}},
 		[]string{"the key was of"}, false, "TestNextJobStartsWhenAsynqHasTheResult"},
-	{"a job is superseded by one whose task does not exist yet",
-		[]edit{{"worker/superseded.go", "if err != nil || !verdict.Supersedes(info) {", "if err == nil && !verdict.Supersedes(info) {"}},
-		[]string{"happened:"}, false, "TestEnqueueThatDiesSupersedesNothing"},
+	{"a job of any queue ends one that runs",
+		[]edit{{"worker/superseded.go", "cancel && (!ownQueue || to == from)", "cancel && (to == from || true)"}},
+		[]string{"the job of another queue has ended"}, false, "TestJobOfAnotherQueueIsNotSuperseded"},
 	{"a job that a dead enqueue has left runs after a newer one",
 		[]edit{{"worker/overtaken.go", "case !ran:", "case false && !ran:"}},
 		[]string{"happened:"}, false, "TestJobLeftByADeadEnqueueDoesNotRunAfterANewerOne"},
@@ -248,12 +252,12 @@ var mutants = []mutant{
 		[]string{"ran ["}, false, "TestResultThatAsynqDoesNotGetKeepsTheOrder"},
 	{"a release that has to wait leaves its lock without renewals",
 		[]edit{{"internal/core/release.go", "		_ = k.l.engine.add(k)", "		_ = k"}},
-		[]string{"want it renewed"}, false, "TestReleaserThatFails"},
+		[]string{"want it renewed"}, false, "joblock.TestReleaserThatFails"},
 	{"a sequence that is to halt goes on",
 		[]edit{{"worker/carrier.go", "c.sequence != nil && c.sequence.Halt", "false"}},
 		[]string{"ran ["}, false, "TestHaltedSequence"},
 	{"a job in line runs before its time",
-		[]edit{{"worker/turn.go", "if time.Until(r.sequence.NotBefore) <= 0 ||", "if true ||"}},
+		[]edit{{"worker/turn.go", "time.Until(r.sequence.NotBefore) <= 0 ||", "time.Until(r.sequence.NotBefore) < driver.MaxPeriod ||"}},
 		[]string{"ran ["}, false, "TestTurnBeforeTheTime"},
 	{"a job that has lost its place says nothing",
 		[]edit{{"worker/turn.go", `r.log().Warn("worker: a job of a sequence has neither`, `r.log().Debug("worker: a job of a sequence has neither`}},
