@@ -189,9 +189,10 @@
 // If the process dies in between, or Redis is away, both tasks may be left. The older one then has the key, and the
 // new one waits until the older one is done. If only the new one is left, it waits until the keeper finds that the
 // older one does not exist. Then the worker's Config.OnLockLost decides whether the new one takes its lock again; with
-// UntilStarted it always runs, and with KeepLast, CancelInProgress and Debounce unless a still newer job has started: then
-// asynq deletes it. A job that is left in a group runs with the others of the group. A job that is left with a long
-// ProcessIn may run after a newer one if that has started longer ago than worker.Config.Reserve.
+// KeepLast, CancelInProgress and Debounce it always does. In all these cases it does not run if a still newer job has
+// started: then asynq deletes it. With UntilStarted it always runs, even after a newer one. A job that is left in a group
+// runs with the others of the group. A job that is left with a long ProcessIn may run after a newer one if that has started
+// longer ago than worker.Config.Reserve.
 //
 // CancelInProgress is KeepLast, and the worker that runs the older job ends the job's context with cause
 // worker.ErrSuperseded, once the task of the newer job exists. The enqueue only sends a notice, so nothing is lost if the

@@ -20,6 +20,7 @@ type carrier struct {
 	asked      []joblock.Token // the same tokens, in the order in which the task's author handed the locks over
 	untilStart []joblock.Token // of tokens: those whose locks the task has only until the task starts
 	fromStart  []joblock.Token // of tokens: those whose locks an attempt acquires before the handler is called
+	newest     []joblock.Token // of tokens: those whose fences say which job of a key is newer
 	cooldowns  []envelope.Cooldown
 	sequence   *envelope.Sequence // nil if the task is not part of a sequence
 	chained    *chained           // the steps that follow
@@ -41,7 +42,7 @@ func (a *attempt) carry(env envelope.Envelope) (*carrier, error) {
 	a.ctx = withRetries(withEnvelope(a.ctx, env), a.tries.Budget, a.tries.Limit)
 	c := &carrier{
 		attempt: a, tokens: slices.Clone(env.Tokens), asked: env.Tokens,
-		untilStart: env.UntilStart, fromStart: env.FromStart, cooldowns: env.Cooldowns,
+		untilStart: env.UntilStart, fromStart: env.FromStart, newest: env.Newest, cooldowns: env.Cooldowns,
 		sequence: env.Sequence, members: env.Members, cancel: env.Cancel, ownQueue: env.OwnQueue,
 		chained: chainOf(env),
 	}

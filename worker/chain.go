@@ -158,7 +158,7 @@ func (s settler) tryHandOn(steps []chain.Step, added bool) error {
 // before goes with the task too, whose attempt decides about it.
 func (s settler) parkFor(ctx context.Context, job string, reserve time.Duration) (envelope.Envelope, error) {
 	env, _ := s.ctx.Value(envelopeKey{}).(envelope.Envelope)
-	env.UntilStart, env.FromStart = nil, nil
+	env.UntilStart, env.FromStart, env.Newest = nil, nil, nil
 	parked := make(map[string]joblock.Token)
 	mine := slices.DeleteFunc(slices.Clone(s.locks), func(lock *core.Lock) bool { return lock.Err() != nil })
 	tokens, errs := (*core.Locker)(s.w.locks).Park(ctx, mine, func(int) core.Park { return core.Park{Reserve: reserve, Job: job} })

@@ -174,7 +174,7 @@ func TestCooldownAfterAJobThatWasToBeReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		env := envelope.Envelope{
-			Tokens: []joblock.Token{next, run}, UntilStart: []joblock.Token{next}, FromStart: []joblock.Token{run},
+			Tokens: []joblock.Token{next, run}, UntilStart: []joblock.Token{next}, FromStart: []joblock.Token{run}, Newest: []joblock.Token{next},
 			Cooldowns: []envelope.Cooldown{{Token: run, For: time.Minute}}, Retries: 1,
 		}
 		r.submit("a", r.sealed([]byte("a"), env), 2)
@@ -252,7 +252,7 @@ func TestJobThatANewerOneHasOvertaken(t *testing.T) {
 					p.at(20)
 				}
 				r.submit("left", r.sealed([]byte("old"), envelope.Envelope{
-					Tokens: []joblock.Token{next, run}, UntilStart: []joblock.Token{next}, FromStart: []joblock.Token{run}, Retries: 1,
+					Tokens: []joblock.Token{next, run}, UntilStart: []joblock.Token{next}, FromStart: []joblock.Token{run}, Newest: []joblock.Token{next}, Retries: 1,
 				}), 2)
 				r.untilTask("left", "gone")
 				p.at(60)

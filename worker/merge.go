@@ -159,6 +159,9 @@ func (m *merge) run(ctx context.Context, members []*asynq.Task) (*asynq.Task, er
 		if slices.ContainsFunc(carried.FromStart, sameKey) {
 			env.FromStart = append(env.FromStart, token)
 		}
+		if slices.ContainsFunc(carried.Newest, sameKey) {
+			env.Newest = append(env.Newest, token)
+		}
 		if i := slices.IndexFunc(carried.Cooldowns, func(c envelope.Cooldown) bool { return c.Token.Key() == key }); i >= 0 {
 			env.Cooldowns = append(env.Cooldowns, envelope.Cooldown{Token: token, For: carried.Cooldowns[i].For})
 		}
@@ -230,6 +233,7 @@ func (m *merge) carried(ctx context.Context, members []*asynq.Task) (all envelop
 		all.Cancel, all.OwnQueue = all.Cancel || c.Cancel, all.OwnQueue || c.OwnQueue
 		all.UntilStart = append(all.UntilStart, c.UntilStart...)
 		all.FromStart = append(all.FromStart, c.FromStart...)
+		all.Newest = append(all.Newest, c.Newest...)
 		all.Cooldowns = append(all.Cooldowns, c.Cooldowns...)
 	}
 	return all, nil

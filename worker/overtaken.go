@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -11,35 +10,33 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
-	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// Of the jobs that wait for a key with handoff.KeepLast, CancelInProgress or Debounce, an older one must not run after a
-// newer one. An enqueue that dies half-way can leave an older one: a job that nothing replaces any more. Each job carries
-// the fence with which its enqueue took the lock on keyspace.Next, so the newer job is the one with the larger fence.
+// Of the jobs that replace each other, an older one must not run after a newer one. An enqueue that dies half-way can leave
+// an older one: a job that nothing replaces any more. Each job carries the fence with which its enqueue took the lock on the
+// key, with handoff.KeepLast on its keyspace.Next, so the newer job is the one with the larger fence.
 //
-// The record at keyspace.Last has the largest fence of the jobs that have started. Only a job that has the lock on its key
-// writes it, so no other job of the key starts between the reading and the writing. What ends the lock on keyspace.Next,
+// The record at keyspace.Last has the largest fence of the jobs that have started. Only a job that has the lock it runs
+// under writes it, so no other job of the key starts between the reading and the writing. What ends the lock on the key,
 // such as a keeper or an operator, does not touch it. A job that has not started is not in it, so no job is lost for the
 // sake of one that never runs.
+//
+// Jobs with handoff.Unique.UntilStarted are not compared: one that was interrupted has to run again, after newer ones too.
 
 // startsOf is what the record at keyspace.Last says.
 type startsOf struct {
-	key   string // of the jobs
+	key   string // of the lock with which the jobs were enqueued
 	fence int64
 	job   string // may be cut
 }
 
-// waited returns which of c.untilStart were for a job that waits for one of c.fromStart, as what their start is to leave
-// in the records.
-func (c *carrier) waited() (all []startsOf) {
-	for _, token := range c.untilStart {
-		key, ok := strings.CutSuffix(token.Key(), keyspace.Next(""))
-		run := func(t joblock.Token) bool { return t.Key() == key }
-		if fence := core.Token(token).Fence(); ok && fence > 0 && slices.ContainsFunc(c.fromStart, run) {
-			all = append(all, startsOf{key, fence, c.job})
+// news returns what the start of the job is to leave in the records.
+func (c *carrier) news() (all []startsOf) {
+	for _, token := range c.newest {
+		if fence := core.Token(token).Fence(); fence > 0 {
+			all = append(all, startsOf{token.Key(), fence, c.job})
 		}
 	}
 	return all
@@ -49,7 +46,7 @@ func (c *carrier) waited() (all []startsOf) {
 // write. A job that has run before may run again: this is its retry, or an operator has run it again. The task of a group
 // runs too, because it also stands for others. Any other error snoozes the task.
 func (c *carrier) overtaken(ctx context.Context) (news []startsOf, err error) {
-	own := c.waited()
+	own := c.news()
 	if len(own) == 0 {
 		return nil, nil
 	}

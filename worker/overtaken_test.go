@@ -30,7 +30,7 @@ func (l *line) dieReplacing(old, left string, opts ...asynq.Option) {
 		l.t.Fatal(err)
 	}
 	l.submit(left, l.sealed([]byte(left), envelope.Envelope{
-		Tokens: []joblock.Token{next, run}, UntilStart: []joblock.Token{next}, FromStart: []joblock.Token{run}, Retries: 1,
+		Tokens: []joblock.Token{next, run}, UntilStart: []joblock.Token{next}, FromStart: []joblock.Token{run}, Newest: []joblock.Token{next}, Retries: 1,
 	}), 2, opts...)
 }
 

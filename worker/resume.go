@@ -64,6 +64,12 @@ func (r resumer) once() error {
 		if resumed[i] != nil {
 			continue
 		}
+		if slices.Contains(r.newest, token) { // before Config.OnLockLost decides
+			if _, over := r.overtaken(ctx); errors.Is(over, ErrSuperseded) {
+				r.locks = locks
+				return settler(r).settle(over)
+			}
+		}
 		lock, err := r.gone(ctx, token, errs[i])
 		if err == errHandedOn {
 			handedOn = true

@@ -36,7 +36,7 @@ func (c *carrier) run(next asynq.Handler) (err error) {
 	}
 	ctx, stop := c.handed().Context(c.ctx)
 	defer stop()
-	if len(c.untilStart) > 0 {
+	if len(c.untilStart)+len(c.newest) > 0 {
 		ctx = context.WithValue(ctx, startKey{}, c)
 	}
 	if len(c.tokens) > len(c.untilStart) {

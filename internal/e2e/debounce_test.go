@@ -23,7 +23,7 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// The books of the debounced jobs, in Redis, for each key:
+// The books of the jobs that replace each other, in Redis, for each key:
 //
 //	seq:<key>    the last payload, a number, with which an enqueue has begun
 //	acked:<key>  the last one whose enqueue has returned without an error
@@ -61,7 +61,8 @@ func init() {
 
 // debounceOn enqueues for its key, one number after another, until the process is killed.
 func debounceOn() error {
-	ctx, key, opt := context.Background(), os.Getenv("JOBLOCK_E2E_KEY"), asynq.RedisClientOpt{Addr: os.Getenv("JOBLOCK_E2E_REDIS")}
+	ctx, key, how := context.Background(), os.Getenv("JOBLOCK_E2E_KEY"), replacing[os.Getenv("JOBLOCK_E2E_HOW")]
+	opt := asynq.RedisClientOpt{Addr: os.Getenv("JOBLOCK_E2E_REDIS")}
 	rdb := redis.NewClient(&redis.Options{Addr: opt.Addr})
 	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{TTL: tortureTTL, JobGrace: tortureGrace})
 	if err != nil {
@@ -77,7 +78,8 @@ func debounceOn() error {
 		if err != nil {
 			return err
 		}
-		if enqueueDebounced(ctx, jobs, key, n) == nil {
+		task := asynq.NewTask("job", strconv.AppendInt(nil, n, 10), asynq.MaxRetry(100))
+		if _, err := jobs.Enqueue(ctx, how(key), task); err == nil {
 			if err := rdb.Set(ctx, "acked:"+key, n, 0).Err(); err != nil {
 				return err
 			}
@@ -86,10 +88,12 @@ func debounceOn() error {
 	}
 }
 
-func enqueueDebounced(ctx context.Context, jobs *handoff.Client, key string, n int64) error {
-	how := handoff.Debounce{Key: key, Wait: debounceWait, MaxWait: debounceMost}
-	_, err := jobs.Enqueue(ctx, how, asynq.NewTask("job", strconv.AppendInt(nil, n, 10), asynq.MaxRetry(100)))
-	return err
+// replacing are the ways to enqueue of these tests, by the name in JOBLOCK_E2E_HOW.
+var replacing = map[string]func(key string) handoff.How{
+	"debounce": func(key string) handoff.How {
+		return handoff.Debounce{Key: key, Wait: debounceWait, MaxWait: debounceMost}
+	},
+	"replace": func(key string) handoff.How { return handoff.Unique{Key: key, OnConflict: handoff.Replace} },
 }
 
 // killsFor returns for how long processes are killed. Without JOBLOCK_KILLS, killsFor skips the test: what it looks for needs
@@ -103,15 +107,21 @@ func killsFor(t *testing.T) time.Duration {
 	return testkit.Must(time.ParseDuration(text))
 }
 
-// Processes that enqueue all the time are killed at any step, and workers, for JOBLOCK_KILLS: see make kills. The newest payload that was acknowledged runs, or a newer one; no older one runs after a newer one; and
-// no two jobs of a key run at a time.
-func TestDebounceSurvivesKilledProcesses(t *testing.T) {
+func TestDebounceSurvivesKilledProcesses(t *testing.T) { replacingSurvives(t, "debounce") }
+
+func TestReplaceSurvivesKilledProcesses(t *testing.T) { replacingSurvives(t, "replace") }
+
+// Processes that enqueue all the time are killed at any step, and workers, for JOBLOCK_KILLS: see make kills. The newest
+// payload that was acknowledged runs, or a newer one; no older one runs after a newer one; and no two jobs of a key run at a
+// time.
+func replacingSurvives(t *testing.T, how string) {
+	testkit.Seed(t, testkit.EnvSeed(t))
 	span := killsFor(t)
 	server := redistest.Start(t)
 	ctx, rdb := context.Background(), server.Client(t)
 	workers := []*workerProc{startWorkerAs(t, server.Addr(), "debounced"), startWorkerAs(t, server.Addr(), "debounced")}
 	enqueuer := func(k int) *workerProc {
-		return startWorkerAs(t, server.Addr(), "debouncer", "JOBLOCK_E2E_KEY="+debounceKey(k))
+		return startWorkerAs(t, server.Addr(), "debouncer", "JOBLOCK_E2E_KEY="+debounceKey(k), "JOBLOCK_E2E_HOW="+how)
 	}
 	var callers []*workerProc
 	for k := range debounceKeys {

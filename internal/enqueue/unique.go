@@ -142,11 +142,15 @@ func (u *unique) ask(b *batch) {
 
 func (u *unique) unkept() (keys []string, ok bool) { return []string{u.Key, u.slot()}, true }
 
-// mark records which lock the job has only until its start, under which lock it runs, and whether Key cools down.
+// mark records which lock the job has only until its start, under which lock it runs, whether a newer job replaces it,
+// and whether Key cools down.
 func (u *unique) mark(_ context.Context, env *envelope.Envelope) ([]asynq.Option, error) {
 	token := env.Tokens[0]
 	if u.UntilStarted || u.waits() {
 		env.UntilStart = []joblock.Token{token}
+	}
+	if u.replaces() && !u.UntilStarted { // then one that has started may run again after newer ones
+		env.Newest = []joblock.Token{token}
 	}
 	env.Cancel = u.OnConflict == CancelInProgress
 	env.OwnQueue = env.Cancel && u.ownQueue

@@ -53,6 +53,10 @@ type Envelope struct {
 	// then the job does not hold them.
 	UntilStart, FromStart []joblock.Token
 
+	// Newest lists the Tokens with whose locks the job was enqueued, if a newer job replaces it while it waits. Of two jobs
+	// with locks on the same key, the one with the larger fence is the newer one: it must not run first.
+	Newest []joblock.Token
+
 	// Cooldowns are the locks that stay reserved, for no job, for a time after the job is done; those of UntilStart after the
 	// job has started. No token has two.
 	Cooldowns []Cooldown

@@ -74,7 +74,7 @@ func TestSealedEnvelopeOpensToItself(t *testing.T) {
 	for _, n := range []int{1, 2, MaxCarried} {
 		all := tokens(t, n)
 		want := Envelope{
-			Tokens: all, Retries: n, UntilStart: all[n/2:], FromStart: all[:n/2],
+			Tokens: all, Retries: n, UntilStart: all[n/2:], FromStart: all[:n/2], Newest: all[n/2:],
 			Sequence: &Sequence{Token: all[n-1], Halt: n == 1, Waits: n == 2, NotBefore: time.UnixMilli(int64(n-1) * 1_000_001)},
 		}
 		if n == 1 {
@@ -101,7 +101,7 @@ func TestSealedEnvelopeOpensToItself(t *testing.T) {
 				t.Errorf("opened %+v, sealed %+v", got.Chain, want.Chain)
 			}
 			if got.Retries != want.Retries || !slices.Equal(got.Tokens, want.Tokens) ||
-				!slices.Equal(got.UntilStart, want.UntilStart) || !slices.Equal(got.FromStart, want.FromStart) {
+				!slices.Equal(got.UntilStart, want.UntilStart) || !slices.Equal(got.FromStart, want.FromStart) || !slices.Equal(got.Newest, want.Newest) {
 				t.Errorf("opened %v, sealed %v", got, want)
 			}
 		}
@@ -187,9 +187,9 @@ func TestGenuineTextThatCannotBeRead(t *testing.T) {
 		"no words":           "text",
 		"another version":    "2" + words(0, "-", "-", "-", token)[1:],
 		"one word":           "2 ",
-		"few words":          "1 0 - - - - " + token + " 1",
-		"a word more":        "1 0 - - - - x " + token + rest,
-		"a number more":      "2 0 - - - - " + token + " 3" + rest,
+		"few words":          "1 0 - - - - - " + token + " 1",
+		"a word more":        "1 0 - - - - - x " + token + rest,
+		"a number more":      "2 0 - - - - - " + token + " 3" + rest,
 		"a later token":      words(0, "-", "-", "-", later),
 		"no tokens":          words(0, "-", "-", "-", ""),
 		"too many tokens":    words(0, "-", "-", "-", strings.Repeat(token+",", MaxCarried)+token),
@@ -212,11 +212,11 @@ func TestGenuineTextThatCannotBeRead(t *testing.T) {
 		"a cooldown twice":   cooling(0, "-", "-", "-", "0,1000,0,1000", token+","+token),
 		"no cooldown":        cooling(0, "-", "-", "-", "0,x", token),
 		"negative retries":   words(-2, "-", "-", "-", token),
-		"no members":         "1 0, - - - - " + token + rest,
-		"zero members":       "1 0,0 - - - - " + token + rest,
+		"no members":         "1 0, - - - - - " + token + rest,
+		"zero members":       "1 0,0 - - - - - " + token + rest,
 		"no retries":         "1 " + token + words(0, "-", "-", "-", token)[3:],
-		"long job":           "1 0 - - - - " + token + " 999 " + job + taskType,
-		"negative job":       "1 0 - - - - " + token + " -1 " + job + taskType,
+		"long job":           "1 0 - - - - - " + token + " 999 " + job + taskType,
+		"negative job":       "1 0 - - - - - " + token + " -1 " + job + taskType,
 		"broken token":       words(0, "-", "-", "-", token[1:]),
 		"the earliest form":  words(0, "-", "-", "-", token)[2:],
 		"a very long number": strings.Repeat("9", 1<<20) + " ",
@@ -253,7 +253,7 @@ func words(retries int, sequence, untilStart, fromStart, tokens string) string {
 }
 
 func cooling(retries int, sequence, untilStart, fromStart, cooldowns, tokens string) string {
-	return fmt.Sprint("1 ", retries, " ", sequence, " ", untilStart, " ", fromStart, " ", cooldowns, " ", tokens, " ", len(job), " ", job, taskType)
+	return fmt.Sprint("1 ", retries, " ", sequence, " ", untilStart, " ", fromStart, " - ", cooldowns, " ", tokens, " ", len(job), " ", job, taskType)
 }
 
 func TestTextOfAnEnvelope(t *testing.T) {
@@ -275,6 +275,9 @@ func TestTextOfAnEnvelope(t *testing.T) {
 		words(0, "1,1,7,0,0", "-", "-", strings.Join(texts[:2], ",")): {Tokens: all[:2], Sequence: &Sequence{Token: all[1], Halt: true, Limit: 7}},
 		cooling(0, "-", "0", "1", "1,300000,2,1", strings.Join(texts, ",")): {
 			Tokens: all, UntilStart: all[:1], FromStart: all[1:2], Cooldowns: []Cooldown{{all[1], 5 * time.Minute}, {all[2], time.Millisecond}},
+		},
+		strings.Replace(words(3, "-", "0", "1", strings.Join(texts[:2], ",")), " 0 1 - ", " 0 1 0 ", 1): {
+			Tokens: all[:2], Retries: 3, UntilStart: all[:1], FromStart: all[1:2], Newest: all[:1],
 		},
 		words(0, "0,0,0,1,1700000000001", "-", "-", texts[0]): {
 			Tokens: all[:1], Sequence: &Sequence{Token: all[0], Waits: true, NotBefore: time.UnixMilli(1700000000001)},
@@ -451,8 +454,8 @@ func FuzzRead(f *testing.F) {
 		{Tokens: all, Retries: 25, UntilStart: all[:1], FromStart: all[1:]},
 		{Tokens: all, Retries: -1, Members: 2, Cooldowns: []Cooldown{{all[1], time.Second}}},
 		{Tokens: all[:1], Sequence: &Sequence{Token: all[0], Halt: true, Limit: 3, LimitName: "a, b", Waits: true, NotBefore: time.UnixMilli(1)}},
-		{Tokens: all, FromStart: all[1:], Cancel: true},
 		{Tokens: all, FromStart: all[1:], Cancel: true, OwnQueue: true},
+		{Tokens: all, FromStart: all[1:], Newest: all[:1], Cancel: true},
 	} {
 		text, err := e.text(job, taskType)
 		if err != nil {
@@ -460,7 +463,7 @@ func FuzzRead(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	f.Add("1 0 - - - -  0 ")
+	f.Add("1 0 - - - - -  0 ")
 	f.Fuzz(func(t *testing.T, text string) {
 		e, taskType, err := read(text)
 		if err != nil {

@@ -25,6 +25,7 @@ import (
 //	              NotBefore in Unix milliseconds; and LimitName, escaped, unless it is ""
 //	until start   the indices of the tokens in the field UntilStart; "-" if there is none
 //	from start    likewise of the field FromStart; with Cancel, after a "!", and with OwnQueue too, after a "!="
+//	newest        likewise of the field Newest
 //	cooldowns     the field Cooldowns: for each the index of the token and the time in milliseconds; "-" if there is none
 //	tokens        the tokens
 //	length        of the job, in bytes; with a Chain also that of the type
@@ -71,7 +72,7 @@ func (e *Envelope) text(job, taskType string) (string, error) {
 			out = append(append(out, ','), url.QueryEscape(s.LimitName)...)
 		}
 	}
-	for list, some := range [...][]joblock.Token{e.UntilStart, e.FromStart} {
+	for list, some := range [...][]joblock.Token{e.UntilStart, e.FromStart, e.Newest} {
 		out = append(out, ' ')
 		if list == 1 && e.Cancel {
 			out = append(out, '!')
@@ -152,7 +153,7 @@ func (e *Envelope) place(t joblock.Token) (int, error) {
 // read is the reverse of Envelope.text.
 func read(text string) (e Opened, taskType string, err error) {
 	const op = "open envelope"
-	var words [8]string
+	var words [9]string
 	for i := range words {
 		var more bool
 		if words[i], text, more = strings.Cut(text, " "); !more {
@@ -162,7 +163,7 @@ func read(text string) (e Opened, taskType string, err error) {
 			return e, "", core.Invalid(op, "", "version %.20q is unknown", words[0])
 		}
 	}
-	ofJob, ofType, chained := strings.Cut(words[7], ",")
+	ofJob, ofType, chained := strings.Cut(words[8], ",")
 	n, err := strconv.Atoi(ofJob)
 	if err != nil || n < 0 || n > len(text) {
 		return e, "", core.Invalid(op, "", "the length of the job is no number from 0 to %d", len(text))
@@ -187,27 +188,28 @@ func read(text string) (e Opened, taskType string, err error) {
 			return e, "", core.Invalid(op, "", "the members of the group are no number of at least 1")
 		}
 	}
-	count := 1 + strings.Count(words[6], ",")
+	count := 1 + strings.Count(words[7], ",")
 	if count > MaxCarried {
 		return e, "", core.Invalid(op, "", "%d tokens, must be from 1 to %d", count, MaxCarried)
 	}
 	e.Tokens = make([]joblock.Token, 0, count)
-	for token := range strings.SplitSeq(words[6], ",") {
+	for token := range strings.SplitSeq(words[7], ",") {
 		t, err := joblock.ParseToken(token)
 		if err != nil {
 			return e, "", err
 		}
 		e.Tokens = append(e.Tokens, t)
 	}
-	var err1, err2, err3, err4 error
+	var err1, err2, err3, err4, err5 error
 	e.Sequence, err1 = e.readSequence(words[wordSequence])
 	e.UntilStart, err2 = e.at(words[3])
 	if words[4], e.Cancel = strings.CutPrefix(words[4], "!"); e.Cancel {
 		words[4], e.OwnQueue = strings.CutPrefix(words[4], "=")
 	}
 	e.FromStart, err3 = e.at(words[4])
-	e.Cooldowns, err4 = e.readCooldowns(words[5])
-	return e, taskType, cmp.Or(err1, err2, err3, err4)
+	e.Newest, err4 = e.at(words[5])
+	e.Cooldowns, err5 = e.readCooldowns(words[6])
+	return e, taskType, cmp.Or(err1, err2, err3, err4, err5)
 }
 
 // readSequence reads the word about the sequence. The result is nil if there is none.

@@ -91,7 +91,8 @@ func Again(job string) string { return "%again:" + job }
 // handoff.KeepLast.
 func Next(key string) string { return key + "%next" }
 
-// Last returns the key of the record of which job that waited with the lock on Next(key) has started last.
+// Last returns the key of the record of which of the jobs that replace each other under the lock on key has started last.
+// With handoff.KeepLast that key is a Next.
 func Last(key string) string { return key + "%last" }
 
 // Unique is the first part of the keys that handoff.TaskKey makes for applications, and UniqueDigits is how many hexadecimal

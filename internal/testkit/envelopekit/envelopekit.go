@@ -14,10 +14,10 @@ import (
 func Read(headers map[string]string) (envelope.Opened, bool, error) {
 	text, _ := seal.Text(headers[envelope.Header]) // Open refuses a bad text
 	var taskType string
-	if words := strings.SplitN(text, " ", 9); len(words) == 9 {
-		ofJob, ofType, chained := strings.Cut(words[7], ",")
-		if n, _ := strconv.Atoi(ofJob); n >= 0 && n <= len(words[8]) {
-			taskType = words[8][n:]
+	if words := strings.SplitN(text, " ", 10); len(words) == 10 {
+		ofJob, ofType, chained := strings.Cut(words[8], ",")
+		if n, _ := strconv.Atoi(ofJob); n >= 0 && n <= len(words[9]) {
+			taskType = words[9][n:]
 		}
 		if n, _ := strconv.Atoi(ofType); chained && n >= 0 && n <= len(taskType) {
 			taskType = taskType[:n]
