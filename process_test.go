@@ -107,7 +107,7 @@ func TestAJobRunsUnderItsLock(t *testing.T) {
 		"another Handler":  func(*toolkit.Server) asynq.Handler { return asynq.HandlerFunc(handle) },
 		"Middleware twice": mux(func(w *worker.Worker, m *asynq.ServeMux) { m.Use(w.Middleware) }),
 		"WithoutOverlapping first": mux(func(w *worker.Worker, m *asynq.ServeMux) {
-			m.Use(w.WithoutOverlapping(func(task *asynq.Task) string { return "type:" + task.Type() }), w.Middleware)
+			m.Use(w.WithoutOverlapping(func(task *asynq.Task) string { return "type:" + task.Type() }, nil), w.Middleware)
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestUntilStartedWithWithoutOverlapping(t *testing.T) {
 	tasks := asynq.NewServeMux()
 	s := newServer(t, p, quick)
 	waits := make(chan bool, 100)
-	tasks.Use(s.Worker.WithoutOverlapping(func(*asynq.Task) string { waits <- true; return "type" }))
+	tasks.Use(s.Worker.WithoutOverlapping(func(*asynq.Task) string { waits <- true; return "type" }, nil))
 	tasks.HandleFunc("export", func(ctx context.Context, _ *asynq.Task) error {
 		st, err := testkit.One(p.Locks.Status(ctx, "unique"))
 		ran <- st.State

@@ -48,11 +48,11 @@ func BenchmarkFairness(b *testing.B) {
 		{name: "asynq"},
 		{name: "sequence", how: func(key string) handoff.How { return handoff.Sequence{Key: key} }},
 		{name: "sequence of 4", how: func(key string) handoff.How { return handoff.Sequence{Key: key, Limit: 4} }},
-		{name: "overlap", use: func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(tenant) }},
+		{name: "overlap", use: func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(tenant, nil) }},
 		{name: "overlap of 4", use: func(w *worker.Worker) asynq.MiddlewareFunc {
-			return w.WithoutOverlapping(tenant, worker.MaxConcurrent(4))
+			return w.WithoutOverlapping(tenant, &worker.OverlapConfig{MaxConcurrent: 4})
 		}},
-		{name: "overlap in line", use: func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(tenant, worker.InLine()) }},
+		{name: "overlap in line", use: func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(tenant, &worker.OverlapConfig{InLine: true}) }},
 	} {
 		for _, big := range []int{0, many} {
 			b.Run(fmt.Sprintf("way=%s/big=%d", way.name, big), func(b *testing.B) {

@@ -86,7 +86,7 @@ func Example() {
 	// [overlap
 	tasks.Use(w.WithoutOverlapping(func(task *asynq.Task) string {
 		return task.Type() // the key; "" if the task needs none
-	}, worker.MaxConcurrent(3)))
+	}, &worker.OverlapConfig{MaxConcurrent: 3}))
 	// overlap]
 
 	web := httptest.NewServer(routes)

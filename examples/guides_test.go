@@ -335,7 +335,7 @@ func Example_limits() {
 	// [tenant
 	tasks.Use(server.Worker.WithoutOverlapping(func(task *asynq.Task) string {
 		return joblock.Key("tenant", task.Headers()["tenant"])
-	}, worker.MaxConcurrent(2)))
+	}, &worker.OverlapConfig{MaxConcurrent: 2}))
 	// tenant]
 
 	// [plans
@@ -345,7 +345,7 @@ func Example_limits() {
 				return "" // another plan: another of these limits, or none
 			}
 			return joblock.Key("plan", plan, task.Headers()["tenant"])
-		}, worker.MaxConcurrent(n)))
+		}, &worker.OverlapConfig{MaxConcurrent: n}))
 	}
 	// plans]
 
@@ -355,13 +355,13 @@ func Example_limits() {
 			return "" // the other types have no limit
 		}
 		return "reports"
-	}, worker.MaxConcurrent(5)))
+	}, &worker.OverlapConfig{MaxConcurrent: 5}))
 	// type]
 
 	// [named
 	tasks.Use(server.Worker.WithoutOverlapping(func(task *asynq.Task) string {
 		return "provider:acme"
-	}, worker.MaxConcurrent(10), worker.LimitName("provider-acme")))
+	}, &worker.OverlapConfig{MaxConcurrent: 10, LimitName: "provider-acme"}))
 	// named]
 
 	var running, most atomic.Int64

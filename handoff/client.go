@@ -184,7 +184,7 @@ func (c *Client) Job(ctx context.Context, key string) (Result, error) {
 //	joblock.ErrClosed
 //	joblock.ErrNotFound  the job is done, archived, replaced, withdrawn or deleted
 //	joblock.ErrNotOwner  another job has the TaskID by now
-//	joblock.ErrInvalid   done has no task; the job is in a sequence, a group or the line of worker.InLine, or asynq has made its task of a group; the time is not before its Deadline, or
+//	joblock.ErrInvalid   done has no task; the job is in a sequence, a group or the line of worker.OverlapConfig.InLine, or asynq has made its task of a group; the time is not before its Deadline, or
 //	                     later than a lock can be reserved
 //	joblock.ErrUnavailable, with which the job may have either time: call again. Also with a version of asynq whose
 //	                     scripts this build does not know: nothing has changed

@@ -16,9 +16,9 @@ import (
 // A handler that takes the lock of its own job would wait for itself until its time is up. It is refused at once, however
 // the job has got its lock.
 func TestHandlerThatTakesItsOwnLock(t *testing.T) {
-	overlap := func(opts ...worker.OverlapOption) service {
+	overlap := func(cfg ...worker.OverlapConfig) service {
 		return service{use: []func(*worker.Worker) asynq.MiddlewareFunc{func(w *worker.Worker) asynq.MiddlewareFunc {
-			return w.WithoutOverlapping(func(*asynq.Task) string { return "k" }, opts...)
+			return w.WithoutOverlapping(func(*asynq.Task) string { return "k" }, given(cfg))
 		}}}
 	}
 	unique := func(u handoff.Unique) func(l *line) error {
@@ -44,7 +44,7 @@ func TestHandlerThatTakesItsOwnLock(t *testing.T) {
 		"CancelInProgress":              {service{}, unique(handoff.Unique{Key: "k", OnConflict: handoff.CancelInProgress}), lock},
 		"one of two":                    {service{}, unique(handoff.Unique{Key: "k", Limit: 2}), permit},
 		"WithoutOverlapping":            {overlap(), plain, lock},
-		"WithoutOverlapping in a limit": {overlap(worker.MaxConcurrent(2)), plain, permit},
+		"WithoutOverlapping in a limit": {overlap(worker.OverlapConfig{MaxConcurrent: 2}), plain, permit},
 		"sequence": {service{}, func(l *line) error {
 			_, err := l.jobs.Enqueue(context.Background(), handoff.Sequence{Key: "k", Limit: 2}, asynq.NewTask(taskType, nil))
 			return err

@@ -33,9 +33,9 @@ type ctlWay struct {
 	steps  int  // of a chain
 }
 
-func ctlOverlap(opts ...worker.OverlapOption) []middleware {
+func ctlOverlap(cfg ...worker.OverlapConfig) []middleware {
 	return []middleware{func(w *worker.Worker) asynq.MiddlewareFunc {
-		return w.WithoutOverlapping(func(*asynq.Task) string { return ctlKey }, opts...)
+		return w.WithoutOverlapping(func(*asynq.Task) string { return ctlKey }, given(cfg))
 	}}
 }
 
@@ -51,8 +51,8 @@ var ctlWays = []ctlWay{
 	{name: "Sequence", how: handoff.Sequence{Key: ctlKey}, atOnce: 1},
 	{name: "Sequence, LimitName", how: handoff.Sequence{Key: ctlKey, Limit: 2, LimitName: "n"}, atOnce: 2},
 	{name: "WithoutOverlapping", use: ctlOverlap(), atOnce: 1},
-	{name: "InLine", use: ctlOverlap(worker.InLine()), atOnce: 1},
-	{name: "MaxConcurrent", use: ctlOverlap(worker.MaxConcurrent(2), worker.LimitName("n")), atOnce: 2},
+	{name: "InLine", use: ctlOverlap(worker.OverlapConfig{InLine: true}), atOnce: 1},
+	{name: "MaxConcurrent", use: ctlOverlap(worker.OverlapConfig{MaxConcurrent: 2, LimitName: "n"}), atOnce: 2},
 	{name: "Chain, Reject", how: handoff.Unique{Key: ctlKey}, atOnce: 1, steps: 3},
 	{name: "Chain, KeepLast", how: handoff.Unique{Key: ctlKey, OnConflict: handoff.KeepLast}, atOnce: 1, newest: true, steps: 3},
 	{name: "Chain, CancelInProgress", how: handoff.Unique{Key: ctlKey, OnConflict: handoff.CancelInProgress}, atOnce: 1, newest: true, steps: 3},

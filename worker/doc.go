@@ -354,7 +354,7 @@
 //	mux.Use(w.Middleware) // first, if it is used
 //	mux.Use(w.WithoutOverlapping(func(task *asynq.Task) string {
 //		return task.Type() // "" if the task needs no lock
-//	}, worker.MaxConcurrent(3)))
+//	}, &worker.OverlapConfig{MaxConcurrent: 3}))
 //
 // A lock that a task carries guards the job. The lock of WithoutOverlapping guards attempts: the key is free between
 // two attempts, and after a crash as soon as the lease has ended. If a task carries a lock on the wanted key,

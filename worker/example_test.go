@@ -103,8 +103,8 @@ func ExampleWorker_WithoutOverlapping() {
 	all := func(*asynq.Task) string { return "reports" }
 	handled := make(chan struct{})
 	mux := asynq.NewServeMux()
-	mux.Use(w.WithoutOverlapping(account, worker.MaxWait(time.Second)))
-	mux.Use(w.WithoutOverlapping(all, worker.MaxConcurrent(3)))
+	mux.Use(w.WithoutOverlapping(account, &worker.OverlapConfig{MaxWait: time.Second}))
+	mux.Use(w.WithoutOverlapping(all, &worker.OverlapConfig{MaxConcurrent: 3}))
 	mux.HandleFunc("report", func(ctx context.Context, _ *asynq.Task) error {
 		defer close(handled)
 		fmt.Println("running under", joblock.LocksFromContext(ctx)[0].Key(), "and one of three permits")

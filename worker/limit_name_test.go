@@ -88,7 +88,7 @@ func TestNamedLimitOfASequence(t *testing.T) {
 func TestNamedLimitOfWithoutOverlapping(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
-		r.serve(service{asynq: asynq.Config{Concurrency: 20}, use: overlap(worker.MaxConcurrent(2), worker.LimitName("provider"))},
+		r.serve(service{asynq: asynq.Config{Concurrency: 20}, use: overlap(worker.OverlapConfig{MaxConcurrent: 2, LimitName: "provider"})},
 			p.handler(func(context.Context, int) error { time.Sleep(30 * time.Second); return nil }))
 		ids := r.plain(40, "k", 1)
 		for _, want := range []int{2, 4, 1} {
@@ -117,7 +117,7 @@ func TestMaxConcurrentOf(t *testing.T) {
 		var mu sync.Mutex
 		running, most, runs := make(map[string]int), make(map[string]int), make(map[string]int)
 		var p probe
-		of := worker.MaxConcurrentOf(func(_ context.Context, task *asynq.Task) int { return plans[string(task.Payload())] })
+		of := worker.OverlapConfig{MaxConcurrentOf: func(_ context.Context, task *asynq.Task) int { return plans[string(task.Payload())] }}
 		r.serve(service{use: overlap(of), asynq: asynq.Config{Concurrency: 20, ErrorHandler: p.ear()}}, func(_ context.Context, task *asynq.Task) error {
 			plan := string(task.Payload())
 			count := func(n int) {
@@ -150,22 +150,17 @@ func TestMaxConcurrentOf(t *testing.T) {
 				t.Errorf("a bad number gives %v, want ErrInvalid", told.err)
 			}
 		}
-		h := overlap(worker.MaxConcurrentOf(nil))[0](r.newWorker(r.locks, worker.Config{}))(asynq.NotFoundHandler())
-		if err := h.ProcessTask(context.Background(), asynq.NewTask(taskType, []byte("k"))); !errors.Is(err, joblock.ErrInvalid) {
-			t.Errorf("without a function: %v, want ErrInvalid", err)
-		}
 	})
 }
 
 func TestLimitNameIsChecked(t *testing.T) {
 	virtual(t, func(r *rig) {
 		l := r.line()
-		for name, opts := range map[string][]worker.OverlapOption{
-			"without MaxConcurrent": {worker.LimitName("p")},
-			"empty":                 {worker.MaxConcurrent(1), worker.LimitName("")},
-			"too long":              {worker.MaxConcurrent(1), worker.LimitName(strings.Repeat("x", 129))},
+		for name, cfg := range map[string]worker.OverlapConfig{
+			"without MaxConcurrent": {LimitName: "p"},
+			"too long":              {MaxConcurrent: 1, LimitName: strings.Repeat("x", 129)},
 		} {
-			h := overlap(opts...)[0](r.newWorker(r.locks, worker.Config{}))(asynq.NotFoundHandler())
+			h := overlap(cfg)[0](r.newWorker(r.locks, worker.Config{}))(asynq.NotFoundHandler())
 			if err := h.ProcessTask(context.Background(), asynq.NewTask(taskType, []byte("k"))); !errors.Is(err, joblock.ErrInvalid) {
 				t.Errorf("%s: %v, want ErrInvalid", name, err)
 			}

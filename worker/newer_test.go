@@ -148,7 +148,7 @@ func TestTaskWhoseRecordIsOfANewerBuild(t *testing.T) {
 		"carried":               {},
 		"carried, no Configure": {unconfigure: true},
 		"WithoutOverlapping": {use: []func(*worker.Worker) asynq.MiddlewareFunc{func(w *worker.Worker) asynq.MiddlewareFunc {
-			return w.WithoutOverlapping(func(*asynq.Task) string { return "busy" })
+			return w.WithoutOverlapping(func(*asynq.Task) string { return "busy" }, nil)
 		}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestTaskOfANewerBuildWaitsForAReader(t *testing.T) {
 				r.submit("a", asynq.NewTaskWithHeaders(taskType, nil, map[string]string{envelope.Header: newer}), 1)
 				if c.overlap {
 					c.service.use = append(c.service.use, func(w *worker.Worker) asynq.MiddlewareFunc {
-						return w.WithoutOverlapping(func(*asynq.Task) string { return "key-a" })
+						return w.WithoutOverlapping(func(*asynq.Task) string { return "key-a" }, nil)
 					})
 				}
 				r.serve(c.service, p.handler(func(ctx context.Context, _ int) error {

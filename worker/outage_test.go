@@ -135,7 +135,7 @@ func TestStoreThatHangsForLongerThanTheTimeout(t *testing.T) {
 					busy := r.occupy("k")
 					locks := r.newLocker() // does not know the key of the seals yet
 					r.faults.Set(faultstore.Fault{Mode: faultstore.Hang}, call)
-					r.serve(service{locks: locks, use: overlap(worker.MaxWait(0)), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+					r.serve(service{locks: locks, use: overlap(worker.OverlapConfig{MaxWait: -1}), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 					time.Sleep(time.Minute)
 					r.faults.Clear()
 					r.release(busy)

@@ -17,9 +17,9 @@ import (
 )
 
 // WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key one at a time, or several at a
-// time with MaxConcurrent. key returns the key of a task, or "" if the task needs no lock. The middleware acquires the
-// lock when a task is about to run, and releases it when the attempt ends, also by a panic. The package comment says
-// what happens to a task whose key is busy.
+// time with OverlapConfig.MaxConcurrent. key returns the key of a task, or "" if the task needs no lock. A nil cfg has all
+// defaults. The middleware acquires the lock when a task is about to run, and releases it when the attempt ends, also by a
+// panic. The package comment says what happens to a task whose key is busy.
 //
 // If the lock is lost, the handler's context ends with cause joblock.ErrLost. In the handler, joblock.FromContext
 // returns the lock of WithoutOverlapping, and joblock.LocksFromContext(ctx).ByKey also finds the locks that the task
@@ -29,23 +29,23 @@ import (
 //
 //   - the key that key returns is not valid
 //   - the task has a lock on that key only until the task starts (handoff.Unique.UntilStarted)
-//   - an option is nil or out of bounds
+//   - a field of cfg is out of bounds
 //   - key, the next handler or the Worker is nil
-func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, opts ...OverlapOption) asynq.MiddlewareFunc {
+func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, cfg *OverlapConfig) asynq.MiddlewareFunc {
 	o := &overlap{w: w, key: key}
 	switch {
 	case w == nil:
 		o.err = verdict.Invalid("WithoutOverlapping was called on a nil Worker")
 	case key == nil:
 		o.err = verdict.Invalid("WithoutOverlapping was given a nil key function")
-	case slices.ContainsFunc(opts, func(opt OverlapOption) bool { return opt == nil }):
-		o.err = verdict.Invalid("WithoutOverlapping was given a nil option")
-	default:
-		for _, opt := range opts {
-			opt(o)
-		}
-		o.err = o.check()
-		if o.inLine {
+	case cfg != nil:
+		o.OverlapConfig, o.err = *cfg, cfg.check()
+		switch {
+		case cfg.DropIfBusy:
+			o.ifBusy = verdict.DropIfBusy
+		case cfg.FailIfBusy:
+			o.ifBusy = verdict.FailIfBusy
+		case cfg.InLine:
 			w.inLine.Store(true)
 		}
 	}
@@ -135,11 +135,11 @@ func (o *overlap) ready(ctx context.Context, task *asynq.Task, key string) (bool
 		return false, err
 	}
 	wanted := func(t joblock.Token) bool {
-		if o.size != nil {
+		if o.several() {
 			limited, ok := keyspace.Limit(t.Key())
 			return ok && limited == key
 		}
-		if line, _ := driver.LineOf(t.Key()); o.inLine && line == key {
+		if line, _ := driver.LineOf(t.Key()); o.InLine && line == key {
 			return true // a slot of a sequence
 		}
 		return t.Key() == key
@@ -154,7 +154,7 @@ func (o *overlap) ready(ctx context.Context, task *asynq.Task, key string) (bool
 // snoozed returns the task of a for the room, or nil unless err snoozes the task because its key is busy.
 func (o *overlap) snoozed(a *attempt, err error) *snoozedTask {
 	snoozed, ok := errors.AsType[*verdict.Snooze](err)
-	if !ok || !verdict.IsBusy(err) || o.inLine {
+	if !ok || !verdict.IsBusy(err) || o.InLine {
 		return nil
 	}
 	return &snoozedTask{queue: a.queue, id: a.id, until: time.Now().Add(snoozed.Delay)}

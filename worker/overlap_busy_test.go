@@ -131,7 +131,7 @@ func TestKeyThatStaysBusyWhereATaskCannotBeSnoozed(t *testing.T) {
 func TestTaskWithLessTimeThanMaxWait(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
-		r.serve(service{use: overlap(worker.MaxWait(time.Hour)), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+		r.serve(service{use: overlap(worker.OverlapConfig{MaxWait: time.Hour}), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 		lock := r.occupy("k")
 		r.plain(1, "k", 1, asynq.Timeout(2*time.Second))
 		for range 3 {
@@ -150,27 +150,27 @@ func TestTaskWithLessTimeThanMaxWait(t *testing.T) {
 func TestPoliciesForABusyKey(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		opts   []worker.OverlapOption
+		cfg    worker.OverlapConfig
 		state  string
 		waited time.Duration
 		err    error
 		last   bool // the only attempt
 	}{
-		{"snoozed", nil, "retry", defaultMaxWait, nil, false},
-		{"snoozed at once", []worker.OverlapOption{worker.MaxWait(0)}, "retry", 0, nil, false},
-		{"snoozed a limit", []worker.OverlapOption{worker.MaxConcurrent(1)}, "retry", defaultMaxWait, nil, false},
-		{"drop", []worker.OverlapOption{worker.DropIfBusy()}, "gone", 0, nil, false},
-		{"wait, then drop", []worker.OverlapOption{worker.DropIfBusy(), worker.MaxWait(time.Minute)}, "gone", time.Minute, nil, false},
-		{"fail", []worker.OverlapOption{worker.FailIfBusy()}, "retry", 0, joblock.ErrHeld, false},
-		{"wait, then fail", []worker.OverlapOption{worker.MaxWait(time.Minute), worker.FailIfBusy()}, "retry", time.Minute, joblock.ErrTimeout, false},
-		{"drop on the last attempt", []worker.OverlapOption{worker.DropIfBusy()}, "gone", 0, nil, true},
-		{"fail on the last attempt", []worker.OverlapOption{worker.FailIfBusy()}, "archived", 0, joblock.ErrHeld, true},
+		{"snoozed", worker.OverlapConfig{}, "retry", defaultMaxWait, nil, false},
+		{"snoozed at once", worker.OverlapConfig{MaxWait: -1}, "retry", 0, nil, false},
+		{"snoozed a limit", worker.OverlapConfig{MaxConcurrent: 1}, "retry", defaultMaxWait, nil, false},
+		{"drop", worker.OverlapConfig{DropIfBusy: true}, "gone", 0, nil, false},
+		{"wait, then drop", worker.OverlapConfig{DropIfBusy: true, MaxWait: time.Minute}, "gone", time.Minute, nil, false},
+		{"fail", worker.OverlapConfig{FailIfBusy: true}, "retry", 0, joblock.ErrHeld, false},
+		{"wait, then fail", worker.OverlapConfig{MaxWait: time.Minute, FailIfBusy: true}, "retry", time.Minute, joblock.ErrTimeout, false},
+		{"drop on the last attempt", worker.OverlapConfig{DropIfBusy: true}, "gone", 0, nil, true},
+		{"fail on the last attempt", worker.OverlapConfig{FailIfBusy: true}, "archived", 0, joblock.ErrHeld, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				var p probe
 				r.step = 50 * time.Millisecond // asynq cuts a pause of a second short
-				r.serve(service{use: overlap(tt.opts...), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+				r.serve(service{use: overlap(tt.cfg), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 				lock := r.occupy("k")
 				limited := r.occupyPermit("k")
 				start := time.Now()
@@ -213,14 +213,14 @@ func TestPoliciesForABusyKey(t *testing.T) {
 // whatever the policy.
 func TestStoreAwayWhenATaskTakesItsLock(t *testing.T) {
 	for _, retries := range []int{0, 1} {
-		for name, opt := range map[string]worker.OverlapOption{
-			"snoozed": worker.MaxWait(time.Second), "drop": worker.DropIfBusy(), "fail": worker.FailIfBusy(), "limit": worker.MaxConcurrent(2),
+		for name, cfg := range map[string]worker.OverlapConfig{
+			"snoozed": {MaxWait: time.Second}, "drop": {DropIfBusy: true}, "fail": {FailIfBusy: true}, "limit": {MaxConcurrent: 2},
 		} {
 			t.Run(fmt.Sprintf("%s, %d retries", name, retries), func(t *testing.T) {
 				virtual(t, func(r *rig) {
 					var p probe
 					r.faults.Set(faultstore.Fault{}, faultstore.Acquire, faultstore.Inspect)
-					r.serve(service{use: overlap(opt), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+					r.serve(service{use: overlap(cfg), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 					r.plain(1, "k", retries)
 					time.Sleep(time.Minute)
 					if state, info := r.task("k-0"); info.Retried != 0 || state == "archived" {
@@ -246,15 +246,17 @@ func TestBadInputOfWithoutOverlapping(t *testing.T) {
 		key  string
 		text string
 	}{
-		"nil Worker":     {func(*worker.Worker) asynq.MiddlewareFunc { return (*worker.Worker)(nil).WithoutOverlapping(key) }, "k", "nil Worker"},
-		"nil key":        {func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(nil) }, "k", "nil key function"},
-		"nil option":     {func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(key, nil) }, "k", "nil option"},
-		"Limit":          {overlap(worker.MaxConcurrent(0))[0], "k", "Limit is 0"},
-		"MaxWait":        {overlap(worker.MaxWait(-time.Second))[0], "k", "MaxWait is -1s"},
+		"nil Worker":    {func(*worker.Worker) asynq.MiddlewareFunc { return (*worker.Worker)(nil).WithoutOverlapping(key, nil) }, "k", "nil Worker"},
+		"nil key":       {func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(nil, nil) }, "k", "nil key function"},
+		"MaxConcurrent": {overlap(worker.OverlapConfig{MaxConcurrent: -1})[0], "k", "MaxConcurrent is -1"},
+		"two policies":  {overlap(worker.OverlapConfig{DropIfBusy: true, FailIfBusy: true})[0], "k", "both DropIfBusy and FailIfBusy"},
+		"two numbers": {overlap(worker.OverlapConfig{
+			MaxConcurrent: 1, MaxConcurrentOf: func(context.Context, *asynq.Task) int { return 1 },
+		})[0], "k", "both MaxConcurrent and MaxConcurrentOf"},
 		"control in key": {overlap()[0], "a\x00b", "control character"},
 		"key too long":   {overlap()[0], strings.Repeat("x", driver.MaxKeyBytes+1), "at most 512"},
 		"nil handler": {func(w *worker.Worker) asynq.MiddlewareFunc {
-			return func(asynq.Handler) asynq.Handler { return w.WithoutOverlapping(key)(nil) }
+			return func(asynq.Handler) asynq.Handler { return w.WithoutOverlapping(key, nil)(nil) }
 		}, "k", "nil handler"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -272,7 +274,7 @@ func TestBadInputOfWithoutOverlapping(t *testing.T) {
 		})
 	}
 	w := new(worker.Worker)
-	if err := w.WithoutOverlapping(key)(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })).
+	if err := w.WithoutOverlapping(key, nil)(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })).
 		ProcessTask(context.Background(), asynq.NewTask(taskType, []byte("k"))); !errors.Is(err, joblock.ErrInvalid) {
 		t.Errorf("outside of a server: %v, want ErrInvalid", err)
 	}

@@ -69,17 +69,17 @@ func TestTaskThatCarriesALockAndWantsAnother(t *testing.T) {
 func TestPoliciesForATaskThatCarriesALock(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		opt    worker.OverlapOption
+		cfg    worker.OverlapConfig
 		state  string
 		reason string
 	}{
-		{"drop", worker.DropIfBusy(), "gone", "job done"},
-		{"fail", worker.FailIfBusy(), "archived", "job failed"},
+		{"drop", worker.OverlapConfig{DropIfBusy: true}, "gone", "job done"},
+		{"fail", worker.OverlapConfig{FailIfBusy: true}, "archived", "job failed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				var p probe
-				r.serve(service{use: overlap(tt.opt), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+				r.serve(service{use: overlap(tt.cfg), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 				r.occupy("a")
 				r.submit("a", r.sealFor("a", 0, r.park("a", "carried")...), 1)
 				r.untilTask("a", "gone", "archived")
@@ -98,17 +98,17 @@ func TestPoliciesForATaskThatCarriesALock(t *testing.T) {
 func TestTaskThatCarriesTheLockItWants(t *testing.T) {
 	for name, c := range map[string]struct {
 		take func(r *rig) *joblock.Lock
-		opts []worker.OverlapOption
+		cfg  worker.OverlapConfig
 	}{
-		"a lock":   {func(r *rig) *joblock.Lock { return r.occupy("k") }, nil},
-		"a permit": {func(r *rig) *joblock.Lock { return r.occupyPermit("k") }, []worker.OverlapOption{worker.MaxConcurrent(1)}},
+		"a lock":   {func(r *rig) *joblock.Lock { return r.occupy("k") }, worker.OverlapConfig{}},
+		"a permit": {func(r *rig) *joblock.Lock { return r.occupyPermit("k") }, worker.OverlapConfig{MaxConcurrent: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				var p probe
 				lock := c.take(r)
 				token := r.parkLock(lock, "a")
-				r.serve(service{use: overlap(c.opts...)}, p.handler(func(ctx context.Context, _ int) error {
+				r.serve(service{use: overlap(c.cfg)}, p.handler(func(ctx context.Context, _ int) error {
 					if locks := joblock.LocksFromContext(ctx); len(locks) != 1 || locks[0].Key() != lock.Key() {
 						t.Errorf("the handler has %v", locks)
 					}
@@ -127,7 +127,7 @@ func TestTaskThatCarriesTheLockItWants(t *testing.T) {
 	// One that carries a lock on a key is not of a limit's with that key.
 	virtual(t, func(r *rig) {
 		var p probe
-		r.serve(service{use: overlap(worker.MaxConcurrent(1))}, p.handler(func(ctx context.Context, _ int) error {
+		r.serve(service{use: overlap(worker.OverlapConfig{MaxConcurrent: 1})}, p.handler(func(ctx context.Context, _ int) error {
 			if locks := joblock.LocksFromContext(ctx); len(locks) != 2 {
 				t.Errorf("the handler has %v, want a lock and a permit", locks)
 			}
@@ -150,7 +150,7 @@ func TestTasksThatWantEachOthersLocks(t *testing.T) {
 					return ""
 				}
 				return "carried"
-			})
+			}, nil)
 		}
 		token := r.park("a", "carried")
 		r.serve(service{use: append(overlap(), both)}, p.handler(func(context.Context, int) error {
@@ -171,7 +171,7 @@ func TestTasksThatTakeTwoLocksInOppositeOrders(t *testing.T) {
 		var p probe
 		other := map[string]string{"a": "b", "b": "a"}
 		second := func(w *worker.Worker) asynq.MiddlewareFunc {
-			return w.WithoutOverlapping(func(task *asynq.Task) string { return other[string(task.Payload())] })
+			return w.WithoutOverlapping(func(task *asynq.Task) string { return other[string(task.Payload())] }, nil)
 		}
 		ids := append(r.plain(3, "a", 3), r.plain(3, "b", 3)...)
 		var c crowd
@@ -192,7 +192,7 @@ func TestTasksThatTakeTwoLocksInOppositeOrders(t *testing.T) {
 func TestTaskCancelledWhileItWaitsForALock(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
-		r.serve(service{use: overlap(worker.MaxWait(time.Hour))}, p.handler(succeed))
+		r.serve(service{use: overlap(worker.OverlapConfig{MaxWait: time.Hour})}, p.handler(succeed))
 		lock := r.occupy("k")
 		r.submit("a", r.sealFor("k", 1, r.park("a", "carried")...), 2, asynq.Timeout(20*time.Minute))
 		r.until("waiting", func() bool { return r.status("k").Waiters == 1 })

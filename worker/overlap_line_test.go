@@ -16,9 +16,9 @@ import (
 )
 
 // inLine has a server run tasks one at a time, in line for the key of the sequence.
-func inLine(opts ...worker.OverlapOption) []func(*worker.Worker) asynq.MiddlewareFunc {
-	return []func(*worker.Worker) asynq.MiddlewareFunc{func(w *worker.Worker) asynq.MiddlewareFunc {
-		return w.WithoutOverlapping(func(*asynq.Task) string { return seqKey }, append(opts, worker.InLine())...)
+func inLine() []middleware {
+	return []middleware{func(w *worker.Worker) asynq.MiddlewareFunc {
+		return w.WithoutOverlapping(func(*asynq.Task) string { return seqKey }, &worker.OverlapConfig{InLine: true})
 	}}
 }
 
@@ -174,9 +174,11 @@ func TestCrashInLine(t *testing.T) {
 func TestInLineExcludesOtherOptions(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
-		for name, opt := range map[string]worker.OverlapOption{"limit": worker.MaxConcurrent(2), "drop": worker.DropIfBusy(), "fail": worker.FailIfBusy()} {
+		for name, cfg := range map[string]worker.OverlapConfig{
+			"limit": {InLine: true, MaxConcurrent: 2}, "drop": {InLine: true, DropIfBusy: true}, "fail": {InLine: true, FailIfBusy: true},
+		} {
 			w := r.newWorker(r.locks, worker.Config{})
-			h := w.WithoutOverlapping(func(*asynq.Task) string { return seqKey }, opt, worker.InLine())(p.handler(succeed))
+			h := w.WithoutOverlapping(func(*asynq.Task) string { return seqKey }, &cfg)(p.handler(succeed))
 			if err := h.ProcessTask(context.Background(), asynq.NewTask(taskType, nil)); !errors.Is(err, joblock.ErrInvalid) {
 				t.Errorf("%s: %v, want ErrInvalid", name, err)
 			}

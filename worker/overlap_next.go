@@ -13,12 +13,12 @@ import (
 func (o *overlap) callNext(a *attempt, key string, held time.Duration) {
 	w, k := o.w, busyKey{o, key}
 	running := w.room.ended(k)
-	if o.inLine || w.delay.Load() == nil || w.life.Context().Err() != nil {
+	if o.InLine || w.delay.Load() == nil || w.life.Context().Err() != nil {
 		return
 	}
 	most := max(1, int(w.places.Load())) // how many tasks of all keys may wait in place for long
 	switch {
-	case o.maxWait != nil && *o.maxWait == 0:
+	case o.MaxWait < 0:
 		most = 1 // the others would be snoozed again at once
 	case o.pace.brisk():
 		most = max(8, 4*most) // for short
@@ -26,7 +26,7 @@ func (o *overlap) callNext(a *attempt, key string, held time.Duration) {
 	// An idle asynq server looks for tasks after one and a half TaskCheckInterval at the latest.
 	pickup := float64(3*w.checkInterval.Load()) / 2
 	want := math.Ceil(pickup / float64(max(held, time.Millisecond)))
-	if o.size != nil {
+	if o.several() {
 		n := o.concurrent(a)
 		want *= float64(n)
 		most += max(0, n-running) // a task that finds a free permit does not wait

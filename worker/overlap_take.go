@@ -18,7 +18,7 @@ import (
 // wait returns what bounds the waits in place of the attempt's task.
 func (o *overlap) wait(a *attempt) verdict.Wait {
 	return verdict.Wait{
-		IfBusy: o.ifBusy, MaxWait: o.maxWait,
+		IfBusy: o.ifBusy, MaxWait: o.MaxWait,
 		CanSnooze: o.ifBusy == verdict.SnoozeIfBusy && (a.canSnooze() || a.canSnoozeByArchive()),
 	}
 }
@@ -40,7 +40,7 @@ func (o *overlap) take(a *attempt, key string, wait verdict.Wait, latest time.Ti
 			Tries: a.tries, Carries: a.mayCarry(),
 		}
 		next := refused.Next()
-		if next > verdict.DropTask && verdict.IsBusy(err) && !o.inLine {
+		if next > verdict.DropTask && verdict.IsBusy(err) && !o.InLine {
 			refused.Snooze.Delay = min(refused.Snooze.Delay, o.pace.next(o.w.cfg.Snooze))
 		}
 		switch next {
@@ -76,7 +76,7 @@ func (o *overlap) acquire(a *attempt, key string, wait verdict.Wait, latest time
 	if snoozed := a.heldBack(a.ctx, []string{key}, nil); snoozed != nil {
 		return nil, snoozed
 	}
-	if o.inLine && canLineUp(a) {
+	if o.InLine && canLineUp(a) {
 		return o.lineUp(a, key)
 	}
 	job := strings.Map(func(r rune) rune { // a label has no control characters
@@ -86,7 +86,7 @@ func (o *overlap) acquire(a *attempt, key string, wait verdict.Wait, latest time
 		return r
 	}, a.job)
 	holder, from := joblock.Holder(a.holder(job)), o.w.locks.Acquire
-	if o.size != nil {
+	if o.several() {
 		from = limit.New(o.w.locks, o.concurrent(a)).Acquire
 	}
 	acquire := func(wait time.Duration) (*core.Lock, error) {

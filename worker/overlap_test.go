@@ -18,11 +18,19 @@ import (
 
 type middleware = func(*worker.Worker) asynq.MiddlewareFunc
 
-// overlap is WithoutOverlapping with the tasks' payloads as keys.
-func overlap(opts ...worker.OverlapOption) []middleware {
+// overlap is WithoutOverlapping with the tasks' payloads as keys, and with cfg[0] if there is one.
+func overlap(cfg ...worker.OverlapConfig) []middleware {
 	return []middleware{func(w *worker.Worker) asynq.MiddlewareFunc {
-		return w.WithoutOverlapping(func(task *asynq.Task) string { return string(task.Payload()) }, opts...)
+		return w.WithoutOverlapping(func(task *asynq.Task) string { return string(task.Payload()) }, given(cfg))
 	}}
+}
+
+// given returns a pointer to cfg[0], or nil.
+func given(cfg []worker.OverlapConfig) *worker.OverlapConfig {
+	if len(cfg) == 0 {
+		return nil
+	}
+	return &cfg[0]
 }
 
 // plain enqueues tasks as a program without locks does, and returns their IDs.
@@ -131,7 +139,7 @@ func TestNextTaskBeginsWhenTheOneBeforeEnds(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		var ended time.Time
-		r.serve(service{use: overlap(worker.MaxWait(10 * time.Second))}, p.handler(func(_ context.Context, n int) error {
+		r.serve(service{use: overlap(worker.OverlapConfig{MaxWait: 10 * time.Second})}, p.handler(func(_ context.Context, n int) error {
 			if n > 1 && time.Since(ended) > 10*time.Millisecond {
 				t.Errorf("call %d began %s after the one before it", n, time.Since(ended))
 			}
@@ -149,7 +157,7 @@ func TestLimitOfTasks(t *testing.T) {
 		var p probe
 		var c crowd
 		ids := r.plain(10, "k", 0)
-		r.serve(service{use: overlap(worker.MaxConcurrent(3))}, p.handler(func(context.Context, int) error {
+		r.serve(service{use: overlap(worker.OverlapConfig{MaxConcurrent: 3})}, p.handler(func(context.Context, int) error {
 			c.stay(30 * time.Second)
 			return nil
 		}))
@@ -237,7 +245,7 @@ func TestOverrunOfALockThatIsNotCarried(t *testing.T) {
 		var p probe
 		began := make(chan time.Time, 2)
 		// The next task waits in place all the time, or it would come a snooze late.
-		use := overlap(worker.MaxWait(5 * time.Minute))
+		use := overlap(worker.OverlapConfig{MaxWait: 5 * time.Minute})
 		r.serve(service{use: use, worker: worker.Config{Overrun: time.Minute}},
 			p.handler(func(_ context.Context, n int) error {
 				began <- time.Now()

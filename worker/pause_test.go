@@ -141,11 +141,11 @@ var kinds = []struct {
 		}
 	}},
 	{"without overlapping", overlap(), 1, func(l *line, key, id string) { l.submit(id, asynq.NewTask(taskType, []byte(key+":"+id)), 1) }},
-	{"without overlapping, dropped if busy", overlap(worker.DropIfBusy()), 1, func(l *line, key, id string) {
+	{"without overlapping, dropped if busy", overlap(worker.OverlapConfig{DropIfBusy: true}), 1, func(l *line, key, id string) {
 		l.submit(id, asynq.NewTask(taskType, []byte(key+":"+id)), 1)
 	}},
-	{"several at a time", overlap(worker.MaxConcurrent(2)), 1, func(l *line, key, id string) { l.submit(id, asynq.NewTask(taskType, []byte(key)), 1) }},
-	{"in line", overlap(worker.InLine()), 1, func(l *line, key, id string) { l.submit(id, asynq.NewTask(taskType, []byte(key)), 1) }},
+	{"several at a time", overlap(worker.OverlapConfig{MaxConcurrent: 2}), 1, func(l *line, key, id string) { l.submit(id, asynq.NewTask(taskType, []byte(key)), 1) }},
+	{"in line", overlap(worker.OverlapConfig{InLine: true}), 1, func(l *line, key, id string) { l.submit(id, asynq.NewTask(taskType, []byte(key)), 1) }},
 }
 
 // Whatever lock a job has, a pause of its key, or of a key above it, holds the job back; the job waits without a worker, and
@@ -468,7 +468,7 @@ func TestPausedAndResumedAgainAndAgain(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.keep(r.locks, worker.Config{})
-		r.serve(service{use: overlap(worker.InLine())}, p.handler(func(context.Context, int) error { time.Sleep(100 * time.Millisecond); return nil }))
+		r.serve(service{use: overlap(worker.OverlapConfig{InLine: true})}, p.handler(func(context.Context, int) error { time.Sleep(100 * time.Millisecond); return nil }))
 		var ids []string
 		for i := range 60 {
 			id := fmt.Sprintf("job-%02d", i)

@@ -30,7 +30,7 @@ func TestRescheduledWhileItWaits(t *testing.T) {
 		"behind a cooldown":  {how: handoff.Unique{Key: "k", OnConflict: handoff.KeepLast, Cooldown: 20 * time.Second}},
 		"for the key of WithoutOverlapping": {how: handoff.Unique{Key: "l"}, service: service{use: []func(*worker.Worker) asynq.MiddlewareFunc{
 			func(w *worker.Worker) asynq.MiddlewareFunc {
-				return w.WithoutOverlapping(func(*asynq.Task) string { return "o" }, worker.MaxWait(0))
+				return w.WithoutOverlapping(func(*asynq.Task) string { return "o" }, &worker.OverlapConfig{MaxWait: -1})
 			},
 		}}},
 		"for a rate": {how: handoff.Unique{Key: "l"}, service: limitedTo(oneLimit(rate.Limit{Key: "r", N: 1, Per: 30 * time.Second}))},

@@ -44,7 +44,7 @@ func TestTaskThatLeftItsPauseIsNotCalled(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		stays := asynq.Config{DelayedTaskCheckInterval: time.Hour}
-		r.serve(service{use: overlap(worker.MaxWait(0)), asynq: stays}, p.handler(only("k-1", func(context.Context, int) error { return errBoom })))
+		r.serve(service{use: overlap(worker.OverlapConfig{MaxWait: -1}), asynq: stays}, p.handler(only("k-1", func(context.Context, int) error { return errBoom })))
 		lock := r.occupy("k")
 		r.plain(1, "k", 5)
 		r.untilTask("k-0", "retry")

@@ -59,18 +59,18 @@ func TestTasksWithLittleTimeDoNotLoseItToTheWait(t *testing.T) {
 // The wait ends while the task has nine tenths of its time left, and no later.
 func TestWaitLeavesTimeForTheRun(t *testing.T) {
 	for _, tt := range []struct {
-		opts   []worker.OverlapOption
+		cfg    worker.OverlapConfig
 		waited time.Duration
 	}{
-		{[]worker.OverlapOption{worker.MaxWait(time.Hour)}, 10 * time.Second},
-		{nil, defaultMaxWait},
-		{[]worker.OverlapOption{worker.DropIfBusy(), worker.MaxWait(time.Hour)}, 10 * time.Second},
+		{worker.OverlapConfig{MaxWait: time.Hour}, 10 * time.Second},
+		{worker.OverlapConfig{}, defaultMaxWait},
+		{worker.OverlapConfig{DropIfBusy: true, MaxWait: time.Hour}, 10 * time.Second},
 	} {
 		virtual(t, func(r *rig) {
 			var p probe
 			// A task that is snoozed is to be seen: it stays where it is.
 			stays := asynq.Config{DelayedTaskCheckInterval: time.Hour}
-			r.serve(service{use: overlap(tt.opts...), asynq: stays}, p.handler(succeed))
+			r.serve(service{use: overlap(tt.cfg), asynq: stays}, p.handler(succeed))
 			lock := r.occupy("k")
 			r.plain(1, "k", 1, asynq.Timeout(100*time.Second))
 			start := time.Now()
@@ -127,7 +127,7 @@ func TestBusyKeyDoesNotStarveTheServer(t *testing.T) {
 func TestMaxWaitIsKept(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
-		r.serve(service{use: overlap(worker.MaxWait(time.Minute)), asynq: asynq.Config{Concurrency: 5}}, p.handler(succeed))
+		r.serve(service{use: overlap(worker.OverlapConfig{MaxWait: time.Minute}), asynq: asynq.Config{Concurrency: 5}}, p.handler(succeed))
 		lock := r.occupy("k")
 		r.plain(5, "k", 1)
 		r.until("all wait", func() bool { return r.status("k").Waiters == 5 })
@@ -172,14 +172,14 @@ func onAsynq(t *testing.T, unknown bool, f func(r *rig)) {
 
 // Tasks that only wait for their key are in asynq's archive for moments: emptying the archive hardly ever deletes one.
 func TestTasksThatWaitAreNotInTheArchive(t *testing.T) {
-	for name, opts := range map[string][]worker.OverlapOption{"snoozed": nil, "at once": {worker.MaxWait(0)}, "in line": {worker.InLine()}} {
+	for name, cfg := range map[string]worker.OverlapConfig{"snoozed": {}, "at once": {MaxWait: -1}, "in line": {InLine: true}} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				const tasks, samples = 20, 6000
 				var p probe
 				lock := r.occupy("k")
 				r.plain(tasks, "k", 0)
-				r.serve(service{use: overlap(opts...)}, p.handler(succeed))
+				r.serve(service{use: overlap(cfg)}, p.handler(succeed))
 				found := 0
 				for range samples {
 					time.Sleep(10*time.Millisecond + 7*time.Microsecond) // against the rhythm of the server
@@ -206,7 +206,7 @@ func TestTaskSnoozedByWayOfTheArchiveIsTheSame(t *testing.T) {
 	eachAsynq(t, func(r *rig, pausing string) {
 		t := r.t
 		var p probe
-		r.serve(service{use: overlap(worker.MaxWait(0)), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+		r.serve(service{use: overlap(worker.OverlapConfig{MaxWait: -1}), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 		opts := []asynq.Option{asynq.Retention(time.Hour), asynq.Timeout(time.Minute), asynq.Unique(time.Hour)}
 		lock := r.byArchive(opts...)
 		if _, err := r.client.Enqueue(asynq.NewTask(taskType, []byte("k")), opts...); !errors.Is(err, asynq.ErrDuplicateTask) {
@@ -236,8 +236,8 @@ func TestTaskSnoozedByWayOfTheArchiveIsTheSame(t *testing.T) {
 func TestRunTaskDuringAPauseInTheArchive(t *testing.T) {
 	for _, timeout := range []time.Duration{time.Second, 2 * time.Second} {
 		for _, all := range []bool{false, true} {
-			for name, opts := range map[string][]worker.OverlapOption{
-				"none": nil, "no wait": {worker.MaxWait(0)}, "a long wait": {worker.MaxWait(time.Minute)}, "in line": {worker.InLine()},
+			for name, cfg := range map[string]worker.OverlapConfig{
+				"none": {}, "no wait": {MaxWait: -1}, "a long wait": {MaxWait: time.Minute}, "in line": {InLine: true},
 			} {
 				t.Run(fmt.Sprintf("%s, all: %t, %s", timeout, all, name), func(t *testing.T) {
 					eachAsynq(t, func(r *rig, pausing string) {
@@ -247,7 +247,7 @@ func TestRunTaskDuringAPauseInTheArchive(t *testing.T) {
 							runAll = r.inspector.RunAllArchivedTasks
 						}
 						var p probe
-						r.serve(service{use: overlap(opts...), worker: worker.Config{Snooze: time.Minute}, asynq: asynq.Config{
+						r.serve(service{use: overlap(cfg), worker: worker.Config{Snooze: time.Minute}, asynq: asynq.Config{
 							ErrorHandler: p.ear(), DelayedTaskCheckInterval: 30 * time.Second,
 						}}, p.handler(succeed))
 						lock := r.byArchive(asynq.Timeout(timeout))
@@ -282,7 +282,7 @@ func TestCloseLeavesNoTaskInTheArchive(t *testing.T) {
 	eachAsynq(t, func(r *rig, pausing string) {
 		t := r.t
 		var p probe
-		s := r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{Snooze: reserve}}, p.handler(succeed))
+		s := r.serve(service{use: overlap(worker.OverlapConfig{MaxWait: -1}), worker: worker.Config{Snooze: reserve}}, p.handler(succeed))
 		r.byArchive()
 		s.Shutdown()
 		if err := s.worker.Close(context.Background()); err != nil {
@@ -304,7 +304,7 @@ func TestKeeperTakesATaskOutOfTheArchive(t *testing.T) {
 		var p probe
 		own := r.inspector
 		hook := r.hang() // the process can do nothing more with its task
-		s := r.serve(service{use: overlap(worker.MaxWait(0))}, p.handler(succeed))
+		s := r.serve(service{use: overlap(worker.OverlapConfig{MaxWait: -1})}, p.handler(succeed))
 		r.inspector = own
 		lock := r.byArchive()
 		r.until("the mark is left behind", func() bool { return r.status("%again:default/k-0").State == joblock.StateOrphaned })
@@ -347,7 +347,7 @@ func TestStoreAwayWhenATaskIsMarked(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		lock := r.occupy("k")
-		r.serve(service{use: overlap(worker.MaxWait(0)), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
+		r.serve(service{use: overlap(worker.OverlapConfig{MaxWait: -1}), asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 		park := r.refuse(faultstore.Park)
 		r.plain(1, "k", 0, asynq.Timeout(10*time.Minute))
 		time.Sleep(30 * time.Second)
@@ -373,7 +373,7 @@ func TestArchiveIsNotFilledByTasksThatAreSnoozed(t *testing.T) {
 		// Each command takes time. Without, the hundred tasks that are not left in the archive would come back again and again
 		// at one instant, which would never end.
 		r.rdb.AddHook(beforehand{func(redis.Cmder) { time.Sleep(time.Millisecond) }})
-		r.serve(service{use: overlap(worker.MaxWait(0)), worker: worker.Config{Snooze: reserve}}, p.handler(succeed))
+		r.serve(service{use: overlap(worker.OverlapConfig{MaxWait: -1}), worker: worker.Config{Snooze: reserve}}, p.handler(succeed))
 		time.Sleep(500 * time.Millisecond) // all of them have been in it
 		r.release(lock)
 		start := time.Now()

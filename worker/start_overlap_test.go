@@ -41,11 +41,11 @@ func TestLockUntilStartStaysWhileAnotherLockIsBusy(t *testing.T) {
 	for name, use := range map[string][]middleware{
 		"one": overlap(),
 		"two": append(overlap(), func(w *worker.Worker) asynq.MiddlewareFunc {
-			return w.WithoutOverlapping(func(*asynq.Task) string { return "l" })
+			return w.WithoutOverlapping(func(*asynq.Task) string { return "l" }, nil)
 		}),
 		"inside another's":       {passing, overlap()[0], started},
 		"outside of another's":   {overlap()[0], passing},
-		"with others in between": {overlap()[0], passing, overlap(worker.MaxConcurrent(3))[0], passing, started},
+		"with others in between": {overlap()[0], passing, overlap(worker.OverlapConfig{MaxConcurrent: 3})[0], passing, started},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
@@ -83,19 +83,19 @@ func TestLockUntilStartStaysWhileAnotherLockIsBusy(t *testing.T) {
 func TestLockUntilStartOfATaskThatDoesNotStart(t *testing.T) {
 	for _, tt := range []struct {
 		name, key, state, reason string
-		opt                      worker.OverlapOption
+		cfg                      worker.OverlapConfig
 		runs                     int
 	}{
-		{"dropped", "k", "gone", "job done", worker.DropIfBusy(), 0},
-		{"failed", "k", "archived", "job failed", worker.FailIfBusy(), 0},
-		{"without a key", "", "gone", "job started", worker.FailIfBusy(), 1},
+		{"dropped", "k", "gone", "job done", worker.OverlapConfig{DropIfBusy: true}, 0},
+		{"failed", "k", "archived", "job failed", worker.OverlapConfig{FailIfBusy: true}, 0},
+		{"without a key", "", "gone", "job started", worker.OverlapConfig{FailIfBusy: true}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				var p probe
 				r.occupy("k")
 				r.untilStartOf("a", tt.key, 0)
-				r.serve(service{use: overlap(tt.opt)}, p.handler(succeed))
+				r.serve(service{use: overlap(tt.cfg)}, p.handler(succeed))
 				r.untilTask("a", tt.state)
 				r.wantEnded("key-a", tt.reason)
 				r.wantRuns(&p, tt.runs)
@@ -109,8 +109,8 @@ func TestLockUntilStartOfATaskThatDoesNotStart(t *testing.T) {
 func TestLockUntilStartIsNotThatOfWithoutOverlapping(t *testing.T) {
 	for name, use := range map[string][]middleware{
 		"alone":                   overlap(),
-		"fail if busy":            overlap(worker.FailIfBusy()),
-		"drop if busy":            overlap(worker.DropIfBusy()),
+		"fail if busy":            overlap(worker.OverlapConfig{FailIfBusy: true}),
+		"drop if busy":            overlap(worker.OverlapConfig{DropIfBusy: true}),
 		"where it cannot be seen": {passing, overlap()[0]},
 		"with Started":            {overlap()[0], started},
 	} {
@@ -171,7 +171,7 @@ func TestLockUntilStartWithAPermitOfItsKey(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.untilStartOf("a", "key-a", 0)
-		r.serve(service{use: overlap(worker.MaxConcurrent(1))}, p.handler(func(ctx context.Context, _ int) error {
+		r.serve(service{use: overlap(worker.OverlapConfig{MaxConcurrent: 1})}, p.handler(func(ctx context.Context, _ int) error {
 			if lock, ok := joblock.FromContext(ctx); !ok || lock.Key() == "key-a" {
 				t.Errorf("the handler runs under %v, want a permit", lock)
 			}
@@ -213,7 +213,7 @@ func TestLockFromStartOfATaskThatIsSnoozed(t *testing.T) {
 		}
 		var errs []error
 		key := func(w *worker.Worker) asynq.MiddlewareFunc {
-			return w.WithoutOverlapping(func(*asynq.Task) string { return "k" })
+			return w.WithoutOverlapping(func(*asynq.Task) string { return "k" }, nil)
 		}
 		r.serve(service{use: []middleware{key}}, p.handler(func(ctx context.Context, n int) error {
 			if locks := joblock.LocksFromContext(ctx); len(locks) != 2 || !slices.ContainsFunc(locks, func(l *joblock.Lock) bool { return l.Key() == "run" }) {
@@ -255,7 +255,7 @@ func TestLockFromStartOfATaskThatIsSnoozed(t *testing.T) {
 func TestLockFromStartOfATaskThatIsSnoozedAfterItsStart(t *testing.T) {
 	on := func(key string) middleware {
 		return func(w *worker.Worker) asynq.MiddlewareFunc {
-			return w.WithoutOverlapping(func(*asynq.Task) string { return key })
+			return w.WithoutOverlapping(func(*asynq.Task) string { return key }, nil)
 		}
 	}
 	for name, use := range map[string][]middleware{

@@ -137,7 +137,9 @@ func TestAttemptsAreTraced(t *testing.T) {
 		}
 		key := func(task *asynq.Task) string { return string(task.Payload()) }
 		r.serve(service{locks: locks, use: []middleware{
-			func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(key, worker.MaxWait(0)) },
+			func(w *worker.Worker) asynq.MiddlewareFunc {
+				return w.WithoutOverlapping(key, &worker.OverlapConfig{MaxWait: -1})
+			},
 		}}, handler)
 		for _, id := range []string{"fails", "panics", "revoked"} {
 			r.submitTraced(id, "")

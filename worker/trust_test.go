@@ -389,7 +389,7 @@ func TestForgedTaskDoesNotGetAroundWithoutOverlapping(t *testing.T) {
 					r.submit(id, asynq.NewTaskWithHeaders(taskType, nil, map[string]string{envelope.Header: text}), 1, asynq.Timeout(time.Hour))
 				}
 				r.serve(service{bare: bare, use: []func(*worker.Worker) asynq.MiddlewareFunc{func(w *worker.Worker) asynq.MiddlewareFunc {
-					return w.WithoutOverlapping(func(*asynq.Task) string { return "busy" })
+					return w.WithoutOverlapping(func(*asynq.Task) string { return "busy" }, nil)
 				}}}, p.handler(succeed))
 				time.Sleep(10 * time.Minute)
 				r.wantRuns(&p, 0)
@@ -461,7 +461,7 @@ func TestTaskSealedWithALostKeyWaits(t *testing.T) {
 				})
 				if c.overlap {
 					c.service.use = append(c.service.use, func(w *worker.Worker) asynq.MiddlewareFunc {
-						return w.WithoutOverlapping(func(*asynq.Task) string { return "key-a" })
+						return w.WithoutOverlapping(func(*asynq.Task) string { return "key-a" }, nil)
 					})
 				}
 				c.service.locks = with(young, joblock.SecretOfStore)

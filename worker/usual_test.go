@@ -117,7 +117,7 @@ func TestHowLongTasksTakeThatMustNotOverlap(t *testing.T) {
 		var l lengths
 		l.next(time.Second, nil)
 		r.serve(service{use: []func(*worker.Worker) asynq.MiddlewareFunc{func(w *worker.Worker) asynq.MiddlewareFunc {
-			return w.WithoutOverlapping(func(*asynq.Task) string { return "one" })
+			return w.WithoutOverlapping(func(*asynq.Task) string { return "one" }, nil)
 		}}}, l.handle)
 		time.Sleep(2 * time.Minute)
 		r.plain(1, "", 0)

@@ -68,14 +68,14 @@ func TestWrongWiringIsReported(t *testing.T) {
 		}},
 		{"WithoutOverlapping first", "reached WithoutOverlapping before Middleware", 1, func(r *rig, p *probe) {
 			r.serve(service{unguarded: true, use: []middleware{
-				func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(key) },
+				func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(key, nil) },
 				func(w *worker.Worker) asynq.MiddlewareFunc { return w.Middleware },
 			}}, p.handler(succeed))
 		}},
 		{"no Configure", "Configure was not applied", 1, func(r *rig, p *probe) {
 			r.occupy("k")
 			r.serve(service{unconfigure: true, use: []middleware{
-				func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(key) },
+				func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(key, nil) },
 			}}, p.handler(succeed))
 		}},
 	} {

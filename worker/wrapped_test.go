@@ -48,7 +48,7 @@ func TestTaskSnoozedByWayOfTheArchiveUnderAnotherText(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
 				var p probe
-				use := append([]middleware{other}, overlap(worker.MaxWait(0))...)
+				use := append([]middleware{other}, overlap(worker.OverlapConfig{MaxWait: -1})...)
 				r.serve(service{use: use, asynq: asynq.Config{ErrorHandler: p.ear()}}, p.handler(succeed))
 				lock := r.byArchive()
 				time.Sleep(time.Minute)

@@ -51,7 +51,7 @@ func TestOneLookupOfLocksEverywhere(t *testing.T) {
 	a = newApp(t, func(ctx context.Context, task *asynq.Task) error {
 		wantLocks(t, ctx, "job", "c", "c", "a")
 		next := asynq.HandlerFunc(handle)
-		return a.worker.WithoutOverlapping(func(*asynq.Task) string { return "type" })(next).ProcessTask(ctx, task)
+		return a.worker.WithoutOverlapping(func(*asynq.Task) string { return "type" }, nil)(next).ProcessTask(ctx, task)
 	})
 	claim := func(key string, keys ...string) func(http.Handler) http.Handler {
 		return handoff.Middleware(a.locks, func(*http.Request) (handoff.Claim, error) {

@@ -95,7 +95,7 @@ func liveAsJobs(t *testing.T, rdb redis.UniversalClient) {
 			return "limited"
 		}
 		return ""
-	}, worker.MaxConcurrent(2)))
+	}, &worker.OverlapConfig{MaxConcurrent: 2}))
 	mux.HandleFunc("done", func(context.Context, *asynq.Task) error { done.Add(1); return nil })
 	mux.HandleFunc("limited", func(context.Context, *asynq.Task) error { time.Sleep(20 * time.Millisecond); done.Add(1); return nil })
 	mux.HandleFunc("failed", func(context.Context, *asynq.Task) error { failed.Add(1); return errors.New("no") })

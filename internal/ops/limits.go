@@ -16,7 +16,7 @@ const (
 	ActClearLimit = "clear limit"
 )
 
-// SetLimit sets the value of the limit with a name, in place of the value in the code: that of worker.LimitName, of
+// SetLimit sets the value of the limit with a name, in place of the value in the code: that of worker.OverlapConfig.LimitName, of
 // handoff.Sequence.LimitName, and of a rate. Every process uses it within a second, and after restarts. Whether any program uses
 // the name is not known here.
 //

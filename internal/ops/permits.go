@@ -15,7 +15,7 @@ import (
 
 // The kinds of Permits.
 const (
-	KindLimit    = "limit"    // a key that is used with package limit, or with worker.MaxConcurrent
+	KindLimit    = "limit"    // a key that is used with package limit, or with worker.OverlapConfig.MaxConcurrent
 	KindSequence = "sequence" // a key whose jobs run several at a time; see handoff.Sequence
 )
 

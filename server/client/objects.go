@@ -66,7 +66,7 @@ const (
 
 // Permits.Kind: what has permits.
 const (
-	PermitsOfLimit    = ops.KindLimit    // a key that is used with package limit, or with worker.MaxConcurrent
+	PermitsOfLimit    = ops.KindLimit    // a key that is used with package limit, or with worker.OverlapConfig.MaxConcurrent
 	PermitsOfSequence = ops.KindSequence // a key whose jobs run several at a time; see handoff.Sequence
 )
 

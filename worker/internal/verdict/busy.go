@@ -83,10 +83,10 @@ const (
 // Wait has what bounds a wait in place for a busy key.
 type Wait struct {
 	IfBusy    IfBusy
-	CanSnooze bool           // in either way
-	MaxWait   *time.Duration // nil without the option MaxWait
-	Called    bool           // the task was called because its turn is near
-	Brisk     bool           // locks are held for short times
+	CanSnooze bool          // in either way
+	MaxWait   time.Duration // 0 for the default, negative for no wait
+	Called    bool          // the task was called because its turn is near
+	Brisk     bool          // locks are held for short times
 }
 
 // stuck reports whether the task can neither be snoozed, dropped nor failed.
@@ -107,8 +107,8 @@ func (w Wait) InPlace(longest time.Duration, enter func() bool) time.Duration {
 	switch {
 	case w.stuck():
 		return longest
-	case w.MaxWait != nil:
-		return min(longest, *w.MaxWait)
+	case w.MaxWait != 0:
+		return min(longest, max(0, w.MaxWait))
 	case w.IfBusy != SnoozeIfBusy || longest <= 0:
 		return 0
 	case enter():

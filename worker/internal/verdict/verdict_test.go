@@ -175,11 +175,11 @@ func TestWait(t *testing.T) {
 		{"no place, short locks", Wait{CanSnooze: true, Brisk: true}, false, time.Hour, 6 * time.Minute, shortWait},
 		{"no place, short locks, called", Wait{CanSnooze: true, Brisk: true, Called: true}, false, time.Hour, 6 * time.Minute, calledWait},
 		{"no place, long locks, called", Wait{CanSnooze: true, Called: true}, false, time.Hour, 6 * time.Minute, 0},
-		{"MaxWait", Wait{CanSnooze: true, MaxWait: &long}, true, time.Hour, 6 * time.Minute, long},
+		{"MaxWait", Wait{CanSnooze: true, MaxWait: long}, true, time.Hour, 6 * time.Minute, long},
 		{"drop", Wait{IfBusy: DropIfBusy}, true, time.Hour, 6 * time.Minute, 0},
-		{"drop, MaxWait", Wait{IfBusy: DropIfBusy, MaxWait: &long}, true, time.Hour, 6 * time.Minute, long},
+		{"drop, MaxWait", Wait{IfBusy: DropIfBusy, MaxWait: long}, true, time.Hour, 6 * time.Minute, long},
 		{"no snooze", Wait{}, false, time.Hour, 30 * time.Minute, 30 * time.Minute},
-		{"no snooze, MaxWait", Wait{MaxWait: &long}, false, time.Hour, 30 * time.Minute, 30 * time.Minute},
+		{"no snooze, MaxWait", Wait{MaxWait: long}, false, time.Hour, 30 * time.Minute, 30 * time.Minute},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			longest := tt.wait.Longest(tt.left)

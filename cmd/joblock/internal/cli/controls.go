@@ -122,7 +122,7 @@ func newLimits(s *server) *cobra.Command {
 		Use:   "limits",
 		Short: "show and set the limits that programs name, without a deploy",
 		Long: `Limits lists the values that operators have set for named limits, in place of the values in the code: those of
-worker.LimitName, handoff.Sequence.LimitName and rates. A limit that no operator has set is not listed.`,
+worker.OverlapConfig.LimitName, handoff.Sequence.LimitName and rates. A limit that no operator has set is not listed.`,
 		Example: `  joblock limits
   joblock limits set provider-acme 2 --reason "acme throttles us"`,
 		Args: exactly(),

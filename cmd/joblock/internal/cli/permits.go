@@ -19,7 +19,7 @@ func newPermits(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "permits [flags] KEY",
 		Short: "list who has the permits of a limit, or the slots of a sequence",
-		Long: `Permits lists who has a permit of the limit on KEY ("joblock run --limit", package limit, worker.MaxConcurrent), or a slot of
+		Long: `Permits lists who has a permit of the limit on KEY ("joblock run --limit", package limit, worker.OverlapConfig.MaxConcurrent), or a slot of
 the sequence on KEY whose jobs run several at a time.
 
 Redis enforces no number of permits: each program counts by the number that it was given. Permits shows the number that a
