@@ -384,9 +384,9 @@ func (s *scene) checkKeys(a *app, o ordeal, w *watcher) {
 	}
 }
 
-// promised is when the lock of a transaction that died is free: a minute or two after Enqueue, and a minute for a busy machine
+// promised is when the lock of a transaction that died is free: a minute or two after Enqueue, and three more for a busy machine
 // and for restarts of Redis.
-const promised = 3 * time.Minute
+const promised = 5 * time.Minute
 
 // stay is the time for which a lock was seen parked.
 type stay struct{ first, last time.Time }
