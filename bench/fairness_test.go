@@ -52,7 +52,9 @@ func BenchmarkFairness(b *testing.B) {
 		{name: "overlap of 4", use: func(w *worker.Worker) asynq.MiddlewareFunc {
 			return w.WithoutOverlapping(tenant, &worker.OverlapConfig{MaxConcurrent: 4})
 		}},
-		{name: "overlap in line", use: func(w *worker.Worker) asynq.MiddlewareFunc { return w.WithoutOverlapping(tenant, &worker.OverlapConfig{InLine: true}) }},
+		{name: "overlap in line", use: func(w *worker.Worker) asynq.MiddlewareFunc {
+			return w.WithoutOverlapping(tenant, &worker.OverlapConfig{InLine: true})
+		}},
 	} {
 		for _, big := range []int{0, many} {
 			b.Run(fmt.Sprintf("way=%s/big=%d", way.name, big), func(b *testing.B) {
