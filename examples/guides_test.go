@@ -161,7 +161,7 @@ type transaction interface {
 // [bill
 // bill enqueues the job of an invoice within the transaction that writes the invoice.
 func bill(ctx context.Context, tx transaction, p *toolkit.Process, invoice handoff.Unique, task *asynq.Task) error {
-	job, err := p.Jobs.Enqueue(ctx, invoice, task, asynq.ProcessIn(5*time.Second)) // as a rule, committed by then
+	job, err := p.Jobs.Enqueue(ctx, invoice, task, asynq.ProcessIn(5*time.Second)) // usually committed by then
 	if err != nil {
 		return errors.Join(err, tx.Rollback())
 	}

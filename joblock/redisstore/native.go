@@ -32,8 +32,8 @@ const (
 	contendedFor = 10 * time.Second
 	// refusedPause is how many Acquires go by script after one that was refused.
 	refusedPause = 4
-	// lateMargin is how much of the reservation must be left at a native END. With less, the script tells from the
-	// record whether the END was in time.
+	// lateMargin is how much of the reservation must be left at a native END. With less, the script finds out from
+	// the record whether the END was in time.
 	lateMargin = 100 * time.Millisecond
 	// endedMost bounds the ended records that a Store remembers.
 	endedMost = 4096

@@ -262,7 +262,7 @@ var mutants = []mutant{
 	{"a job that has lost its place says nothing",
 		[]edit{{"worker/turn.go", `r.log().Warn("worker: a job of a sequence has neither`, `r.log().Debug("worker: a job of a sequence has neither`}},
 		[]string{"warnings of a lost place"}, false, "TestJobThatHasLostItsPlace"},
-	{"who tells of a turn is believed",
+	{"a claim that a turn has come is believed",
 		[]edit{{"internal/jobline/starter.go", "if check && !Waits(", "if false && !Waits("}},
 		[]string{"the handler ran"}, false, "TestForgedAnnouncement"},
 	{"who gives a key to a job tries once to start its task",

@@ -195,7 +195,7 @@ var notYet = map[string]string{
 	`joblock_cron_overlaps_timestamp_seconds`:   "no tick overlaps",
 	`joblock_cron_disagree_timestamp_seconds`:   "the nodes agree",
 	`joblock_keeper_freed_total`:                "the keeper waits for a minute first",
-	`joblock_keeper_asked_timestamp_seconds`:    "the keeper tells it after its first round",
+	`joblock_keeper_asked_timestamp_seconds`:    "the keeper reports it after its first round",
 	`joblock_outbox_waiting`:                    "the demo has no outbox; so for those below, which the tests of server/metrics have",
 	`joblock_outbox_refused`:                    "as above",
 	`joblock_outbox_oldest_seconds`:             "as above",
