@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -52,7 +53,8 @@ func (w *waiters) job(job string, leaves bool, joined func()) error {
 		Key: "key", Owner: "owner of " + job, Nonce: "of " + job, Job: job, Reserve: long, Retain: long, Grace: long, Patience: long,
 	}
 	own := service{who: job, asked: w.clock.Add(1)}
-	for turn := 0; ; turn++ {
+	var since time.Time
+	for turn := 0; !w.kit.Failed(); turn++ { // else the job of a worker that has failed may keep the key
 		replies, err := store.Take(ctx, []driver.TakeRequest{take})
 		if err != nil {
 			return err
@@ -60,6 +62,7 @@ func (w *waiters) job(job string, leaves bool, joined func()) error {
 		if turn == 0 {
 			own.joined = w.clock.Add(1)
 			joined()
+			since = replies[0].Since
 		}
 		r := replies[0]
 		if leaves {
@@ -69,13 +72,19 @@ func (w *waiters) job(job string, leaves bool, joined func()) error {
 			return outcomeOf(driver.OutcomeOK)(store.Release(ctx, []driver.ReleaseRequest{free}))
 		}
 		if r.Outcome == driver.OutcomeOK {
-			break
+			return w.run(take, own)
 		}
-		if r.Outcome != driver.OutcomeHeld || r.Since.IsZero() || turn > 0 && r.Since.Equal(r.Now) && !w.kit.Exact {
-			return fmt.Errorf("take %d: %+v, want the same place", turn, r)
+		if r.Outcome != driver.OutcomeHeld || r.Since.IsZero() || !r.Since.Equal(since) {
+			return fmt.Errorf("take %d: %+v, want the place since %s", turn, r, since)
 		}
 		runtime.Gosched()
 	}
+	return nil
+}
+
+// run runs the job that has the key since take.
+func (w *waiters) run(take driver.TakeRequest, own service) error {
+	store, ctx, job := w.kit.Store, w.kit.ctx, take.Job
 	resumed, err := store.Resume(ctx, []driver.ResumeRequest{{
 		Key: "key", Owner: take.Owner, Nonce: "run of " + job, TTL: long, Retain: long, Job: job, Reserve: long, Grace: long,
 	}})
