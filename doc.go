@@ -35,7 +35,7 @@
 //
 //	1  the functions of Go   their contexts end, and Close waits for them: schedulers claim no more ticks
 //	2  the asynq servers     Shutdown; asynq waits for handlers for its ShutdownTimeout
-//	3  their Workers         handlers that Shutdown cut short settle their locks; the keepers end
+//	3  their Workers         handlers that Shutdown cancelled park or release their locks; the keepers end
 //	4  Jobs                  enqueues of unknown outcome are settled
 //	5  Locks                 renewals and clean-ups end
 //	6  Redis                 the connections are closed, unless the client is yours

@@ -34,7 +34,7 @@ func Example_debounce() {
 
 	// [throttle
 	mail := handoff.Unique{Key: joblock.Key("mail", account), OnConflict: handoff.Skip, Cooldown: 5 * time.Minute}     // the first will do
-	sync := handoff.Unique{Key: joblock.Key("sync", account), OnConflict: handoff.KeepLast, Cooldown: 5 * time.Minute} // and the last, later
+	sync := handoff.Unique{Key: joblock.Key("sync", account), OnConflict: handoff.KeepLast, Cooldown: 5 * time.Minute} // and the latest, after the cooldown
 	call := handoff.Unique{Key: joblock.Key("call", account), UntilStarted: true, Cooldown: time.Minute}               // counted from the start
 	// throttle]
 	for _, u := range []handoff.Unique{mail, sync, call} {

@@ -104,7 +104,7 @@ func Example() {
 	defer cancel()
 	// [stop
 	server.Shutdown()
-	check(w.Close(ctx)) // handlers that Shutdown cut short settle their locks
+	check(w.Close(ctx)) // waits until the handlers that Shutdown cancelled have parked or released their locks
 	check(jobs.Close(ctx))
 	check(locks.Close(ctx))
 	// stop]

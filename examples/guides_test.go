@@ -202,7 +202,7 @@ func Example_transaction() {
 func enqueueOnce(ctx context.Context, p *toolkit.Process, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	others := slices.DeleteFunc(slices.Clone(opts), func(opt asynq.Option) bool { return opt.Type() == asynq.UniqueOpt })
 	if len(others) == len(opts) {
-		return p.Client.EnqueueContext(ctx, task, opts...) // need not be the only one
+		return p.Client.EnqueueContext(ctx, task, opts...) // no asynq.Unique: duplicates are allowed
 	}
 	done, err := p.Jobs.Enqueue(ctx, handoff.Unique{Key: handoff.TaskKey(task)}, task, others...)
 	if errors.Is(err, joblock.ErrHeld) {

@@ -284,13 +284,13 @@
 //	                      comes first, the job has the key and waits for its time, and those behind wait too
 //	Deadline              counts while the job waits. A job whose turn comes later is archived, without a call of the
 //	                      handler, and its retries are not used
-//	Timeout               is that of each attempt
+//	Timeout               applies to each attempt
 //	MaxRetry              those behind wait for the retries. Waiting for its turn costs a job no retry
 //	Retention             as without a sequence
 //	Queue                 the jobs of one sequence may be in several queues. Priorities do not change their order
-//	TaskID                the enqueue of a second task with the ID is asynq.ErrTaskIDConflict, and takes no place
-//	Unique                a duplicate is asynq.ErrDuplicateTask, and takes no place. If the job waits, asynq's lock lasts
-//	                      for the TTL and a day, and ends with the job
+//	TaskID                the enqueue of a second task with the ID returns asynq.ErrTaskIDConflict, and joins no line
+//	Unique                a duplicate returns asynq.ErrDuplicateTask, and joins no line. If the job waits, asynq's lock for
+//	                      Unique lasts a day longer than the TTL, and ends with the job
 //	Group                 ErrInvalid: asynq would make one task of several jobs
 //
 // With Sequence.Lock the job takes over a lock that the request holds, as with Carry, and comes before all that wait.

@@ -17,7 +17,7 @@
 // when srv.Run has returned.
 //
 //	srv.Shutdown()
-//	w.Close(ctx) // settles the locks of handlers that Shutdown cut short; ends w.RunKeeper
+//	w.Close(ctx) // waits until handlers that Shutdown cancelled have parked or released their locks; ends w.RunKeeper
 //	locks.Close(ctx)
 //
 // Tasks without locks pass through untouched. Register Middleware first, as the outermost middleware: code outside of
