@@ -181,6 +181,6 @@ func (s *Server) close(ctx context.Context) error {
 		return fmt.Errorf("toolkit: close the Worker: %w", err)
 	}
 	s.once.Do(func() {})
-	s.keeper.Wait() // Worker.Close has waited for Run
+	s.keeper.Wait() // Worker.Close has ended RunKeeper
 	return nil
 }

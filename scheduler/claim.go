@@ -13,7 +13,7 @@ import (
 )
 
 // laneTries is how many lanes beyond MaxConcurrent a node tries. A lane without an execution may be locked for a
-// moment: by the node whose execution has just ended, or by the node that has waited for that.
+// moment, by the node whose execution has just ended, or by the node that waited for the lane's lock.
 const laneTries = 3
 
 // errBrokenOff is the error of an execution that was broken off and that no node repeats.

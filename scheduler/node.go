@@ -63,7 +63,7 @@ func (n *node) readOrders(ctx context.Context) error {
 	return err
 }
 
-// reread is readOrders, and logs a failure.
+// reread calls readOrders, and logs an error.
 func (n *node) reread(ctx context.Context) {
 	if err := n.readOrders(ctx); err != nil && ctx.Err() == nil {
 		n.cfg.Logger.Warn(unreadOrders(n.orders.missing() == nil), "key", n.recs.OrdersKey(), "err", err)
@@ -128,8 +128,8 @@ func (n *node) reportClock(j *job, rules *ledger.Job, l *ledger.Ledger, now time
 	}
 	last := l.LastTick()
 	n.report(Event{Kind: Clock, Tick: Tick{Name: j.name, At: last, Cause: CauseTick}, Node: n.cfg.Node,
-		Err: fmt.Errorf("scheduler: the job's latest tick is %s, but the store's clock shows %s, so it was set back; the next tick to be executed is %s",
-			last.Format(time.RFC3339), now.UTC().Format(time.RFC3339), rules.Spec.Next(last).Format(time.RFC3339))})
+		Err: fmt.Errorf("scheduler: the store's clock was set back to %s, and the job's latest tick is %s; the next tick to be executed is %s",
+			now.UTC().Format(time.RFC3339), last.Format(time.RFC3339), rules.Spec.Next(last).Format(time.RFC3339))})
 }
 
 // unreadable records and logs that this node cannot use the value at the job's key.

@@ -113,10 +113,10 @@ func (s settler) handOn(steps []chain.Step, added bool) error {
 		if err == nil {
 			return nil
 		}
-		s.log().Warn("worker: a step of a chain is done, but its locks could not be handed on; its next attempt does that", "next", steps[0].Type, "err", err)
+		s.log().Warn("worker: a step of a chain is done, but the hand-over of its locks to the next step failed; trying again", "next", steps[0].Type, "err", err)
 		switch {
 		case s.canSnooze():
-			return &verdict.Snooze{Err: fmt.Errorf("worker: hand the chain on: %w", err), Delay: verdict.Jittered(min(s.w.cfg.Snooze, time.Second))}
+			return &verdict.Snooze{Err: fmt.Errorf("worker: hand over to the chain's next step: %w", err), Delay: verdict.Jittered(min(s.w.cfg.Snooze, time.Second))}
 		case s.canSnoozeByArchive():
 			return s.snoozeByArchive(&verdict.Snooze{Err: err, Delay: verdict.Jittered(min(s.w.cfg.Snooze, time.Second))})
 		case sleep.For(s.ctx, waitPoll) != nil:
@@ -217,7 +217,7 @@ func (r resumer) handedOn(ctx context.Context, token joblock.Token, st joblock.S
 	_, err = r.w.batched.GetTaskInfo(queue, id)
 	switch {
 	case err == nil:
-		r.log().Info("worker: a step of a chain whose locks were already handed on succeeds without running again", "next", st.Job)
+		r.log().Info("worker: a step of a chain succeeds without running again, because its locks were already handed over", "next", st.Job)
 		return nil, true, nil
 	case !verdict.NoTask(err):
 		return nil, true, &verdict.Error{

@@ -30,7 +30,7 @@ func (f freer) free(ctx context.Context, tokens []joblock.Token, reason string) 
 		}
 	}
 	ctx = context.WithoutCancel(ctx)
-	// Job: a handler may have handed the lock over to another job.
+	// Job is set because a handler may have handed the lock over to another job, which keeps it.
 	r := core.Release{IfIdle: true, Reason: reason, Job: f.job, Done: verdict.IsDone(reason)}
 	for i, err := range f.w.next.Release(ctx, core.Tokens(tokens), r) {
 		token := tokens[i]

@@ -89,8 +89,8 @@ func (r resumer) duplicate(ctx context.Context, token joblock.Token) (bool, erro
 	return verdict.Duplicate(token.Key(), info, err)
 }
 
-// reacquire acquires the lock of token again under the same owner token, so that later attempts can resume the lock.
-// Parked and resumed at once, the lock is bound to the job, and stays reserved for the job if this process crashes.
+// reacquire acquires the lock of token again under the same owner token, so that later attempts can resume the lock. It
+// also parks and resumes the lock: that binds the lock to the job, so that it stays reserved if this process crashes.
 func (r resumer) reacquire(ctx context.Context, token joblock.Token) (*core.Lock, error) {
 	// OwnKey: the key may be one of the toolkit's keys, for a permit or for a job that waits for another job.
 	lock, err := (*core.Locker)(r.w.locks).TryAcquire(ctx, token.Key(), core.Options{

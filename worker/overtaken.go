@@ -125,7 +125,7 @@ func (w *tools) writeStart(ctx context.Context, n startsOf) error {
 
 const startTries = 20
 
-// String returns the label. It cuts a job that is too long.
+// String returns the label. It cuts the job's ID if the label would be too long.
 func (s startsOf) String() string {
 	text := strconv.FormatInt(s.fence, 10) + " " + s.job
 	return strings.ToValidUTF8(text[:min(len(text), driver.MaxLabelBytes)], "")

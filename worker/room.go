@@ -62,7 +62,8 @@ func (c *coming) arrived() bool {
 	return some
 }
 
-// enter counts a task that may wait in place for k from now on. called is true if a task was called for k.
+// enter counts a task that may wait in place for k from now on. called is true if this task may be one that the
+// Worker called for k: see coming.
 func (r *room) enter(k busyKey, queue, id string) (called bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -54,7 +54,7 @@ func (e *archiveSnoozeError) begins(text string) {
 	}
 }
 
-// recorded returns what asynq records as the last error, or "" if the ErrorHandler was not called yet.
+// recorded returns what asynq records as the last error, or "" if the ErrorHandler has not been called yet.
 func (e *archiveSnoozeError) recorded() string {
 	if kept := e.kept.Load(); kept != nil {
 		return *kept
@@ -107,7 +107,7 @@ func (a *attempt) tryMark(wait time.Duration) (*core.Lock, error) {
 // stays in the archive. unmarked is the error of attempt.mark.
 func (a *attempt) archiveAndRerun(snoozed *verdict.Snooze, mark *core.Lock, unmarked error) error {
 	if unmarked != nil && !verdict.IsBusy(unmarked) { // busy: another snooze has the mark
-		a.log().Warn("worker: a task is snoozed by way of asynq's archive without a mark for the keeper", "err", unmarked)
+		a.log().Warn("worker: could not mark a task that is snoozed by way of asynq's archive; if this process dies now, the task stays in the archive", "err", unmarked)
 	}
 	a.logSnoozed(snoozed)
 	e := &archiveSnoozeError{snoozed: snoozed, failing: make(chan struct{})}
@@ -115,8 +115,8 @@ func (a *attempt) archiveAndRerun(snoozed *verdict.Snooze, mark *core.Lock, unma
 	a.w.life.Go(func() {
 		done := e.rerun(a, due)
 		if !done {
-			a.log().Error("worker: a snoozed task is still in asynq's archive; run the task by hand unless the keeper knows of it",
-				"keeper_knows", mark != nil)
+			a.log().Error("worker: a snoozed task is still in asynq's archive; if keeper_runs_it is false, run the task by hand",
+				"keeper_runs_it", mark != nil)
 		}
 		switch {
 		case mark == nil:

@@ -41,7 +41,7 @@ func (c *carrier) start(ctx context.Context) error {
 		if snoozed := c.w.snooze(err); snoozed != nil {
 			return snoozed
 		}
-		c.log().Warn("worker: could not release a lock that a task has until it starts", "key", token.Key(), "err", err)
+		c.log().Warn("worker: could not release the UntilStarted lock of a task", "key", token.Key(), "err", err)
 	}
 	return c.noteStart(ctx, news)
 }
@@ -67,8 +67,8 @@ func startedTooEarly(ctx context.Context, err error) {
 	c, ok := ctx.Value(startKey{}).(*carrier)
 	_, snoozed := errors.AsType[*verdict.Snooze](err)
 	if ok && c.started && snoozed && !c.w.logged.started.Swap(true) {
-		c.log().Error("worker: a task was snoozed after it had given up the key that it has until it starts; " +
-			"another task may now be queued for that key; another package's middleware hides WithoutOverlapping: register Worker.Started as the innermost")
+		c.log().Error("worker: a task was snoozed after the release of its UntilStarted lock, so another task may now be queued for the key; " +
+			"WithoutOverlapping is hidden behind another package's middleware: register Worker.Started as the innermost middleware")
 	}
 }
 

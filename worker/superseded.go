@@ -129,7 +129,7 @@ func (c *carrier) untilSuperseded(ctx context.Context) (child context.Context, s
 // noticePause is the time between two looks of one attempt. It bounds the cost of forged notices.
 const noticePause = 50 * time.Millisecond
 
-// endSuperseded ends the attempt of a job that by supersedes. handler is the error of the handler, or nil.
+// endSuperseded ends the attempt of a superseded job. by names the newer job; handler is the handler's error, or nil.
 func (c *carrier) endSuperseded(by *verdict.Superseded, handler error) error {
 	c.log().Info("worker: job superseded by a newer job of its key", "by", by.By, "handler_err", handler)
 	c.newerJob = by.By

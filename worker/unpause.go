@@ -111,7 +111,7 @@ func (w *Worker) endPause(ctx context.Context, p controls.Pause) {
 		case ctx.Err() != nil, errors.Is(err, joblock.ErrClosed):
 			return
 		case err != nil:
-			w.cfg.Logger.Warn("worker: could not start the jobs of a pause that has ended; trying again", "key", p.Key, "err", err)
+			w.cfg.Logger.Warn("worker: a pause has ended, but its jobs could not be started; trying again", "key", p.Key, "err", err)
 		case empty:
 			if err = w.forgetPause(ctx, p); err == nil {
 				w.cfg.Logger.Info("worker: a pause has ended, and its jobs were started", "key", p.Key, "jobs", started, "by", p.By, "note", p.Note)

@@ -401,7 +401,7 @@ func identify(c *asynq.PeriodicTaskConfig) (name, digest string) {
 	return name, digest
 }
 
-// digestOf returns 16 hexadecimal digits.
+// digestOf returns the first 16 hexadecimal digits of a hash of texts.
 func digestOf(texts ...string) string {
 	h := sha256.New()
 	for _, text := range texts {

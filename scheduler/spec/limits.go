@@ -75,7 +75,7 @@ func (l *limits) parseExcept(text string) error {
 	from, ok := parseYearly(first)
 	to, ok2 := parseYearly(last)
 	if !ok || !ok2 {
-		return fmt.Errorf("except is %q, must be like 2026-12-24, 2026-12-24T18:00, 12-24 for each year, or a range of two alike like 12-24..01-02", text)
+		return fmt.Errorf("except is %q, must be like 2026-12-24, 2026-12-24T18:00, 12-24 for each year, or a range of two of one form, such as 12-24..01-02", text)
 	}
 	for d := from; ; {
 		l.yearly[d.Month()-1] |= 1 << d.Day()

@@ -119,7 +119,7 @@ func (r rule) next(clock wallClock, at int64) (int64, bool) {
 	}
 }
 
-// rhythm reports whether the rule has every hour; see the package documentation.
+// rhythm reports whether the rule matches every hour of the day: the package documentation calls such a spec a rhythm.
 func (r rule) rhythm() bool { return r.every == 0 && r.cal[hour] == fields[hour].all() }
 
 // Prev returns the last tick at or before the given time, in UTC, or the zero time if there is none. So Prev(t) ≤ t <

@@ -139,7 +139,7 @@ func Decode(memo []byte) (*Ledger, error) {
 		return nil, fmt.Errorf("scheduler: the memo is not a ledger: %w", err)
 	}
 	if l.Version < 1 {
-		return nil, fmt.Errorf("scheduler: the memo is not a ledger: its version is %d", l.Version)
+		return nil, fmt.Errorf("scheduler: the memo is not a ledger: its version is %d, must be at least 1", l.Version)
 	}
 	if l.Version > version {
 		return nil, fmt.Errorf("scheduler: the ledger has version %d, this node knows versions up to %d: newer nodes execute the job", l.Version, version)

@@ -112,7 +112,7 @@ func Decide(j *ledger.Job, l *ledger.Ledger, m ledger.Moment, s Sight) (p Plan) 
 	if l.Lane(0) != nil {
 		dead = []int{0} // its end comes first, because it keeps the job's lock
 	}
-	// A tick that comes while executions are broken off does not find a full job, but may wait as if it did.
+	// If the job is full only because executions were broken off, a tick does not count as overlapping, unless it can wait.
 	p.Changed, p.News = l.Update(j, m, l.Full(j) && (len(dead) == 0 || j.Overlap.Waits()))
 	for _, lane := range dead {
 		if l.MayTakeOver(j, lane, max(s.Runs, s.Here)) {
@@ -181,7 +181,7 @@ func Next(rules *ledger.Job, l *ledger.Ledger, now time.Time) Again {
 	return Again{now.Add(Settling), Settling}
 }
 
-// Tending is what a node does about the executions of other nodes in lanes.
+// Tending is what a node does about the lanes in which other nodes execute the job.
 type Tending struct {
 	StandBy []int // the lanes for whose locks the node waits
 	Dead    []int // the lanes whose executions it takes over, or counts as lost

@@ -14,7 +14,7 @@ import (
 // operators can read the figures without asking this process. The write renews the lease of the permit, which is due
 // every few seconds anyway. Figures that could not be written are written the next time.
 func (k *Keeper) tell(ctx context.Context, permit *core.Lock) {
-	// The clock of the store at the time granted, or a little before.
+	// asOf is what the store's clock showed at the time granted, or a little earlier.
 	granted, asOf := time.Now(), permit.AsOf()
 	storeTime := func(t time.Time) time.Time {
 		if t.IsZero() {
