@@ -15,6 +15,7 @@ import (
 	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/worker"
@@ -170,6 +171,36 @@ func TestChainInALine(t *testing.T) {
 		p.begin(handoff.Sequence{Key: chainKey}, "a", "b", "c")
 		p.until("four runs", func() bool { return p.count() == 4 })
 		p.wantRan("a", "b", "c", "")
+	})
+}
+
+// Once a chain has had its turn in a line, none of its steps waits for a turn again. A step that is due later says so, and is
+// not taken for one that an operator, the keeper or a late push should start.
+func TestStepsAfterTheTurnInALine(t *testing.T) {
+	kept(t, func(r *rig) {
+		p := r.pipeline()
+		p.serveSteps(service{}, func(context.Context, string, int) error { time.Sleep(time.Minute); return nil })
+		p.mustEnqueue(handoff.Sequence{Key: chainKey}, "first")
+		p.mustEnqueue(handoff.Chain{Under: handoff.Sequence{Key: chainKey}, Then: []*asynq.Task{
+			asynq.NewTask(taskType, []byte("b"), asynq.ProcessIn(30*time.Minute)),
+		}}, "a")
+		waits := func(id string) bool {
+			_, info := p.task(id)
+			return jobline.Waits(envelope.MayWait(info.Headers), info)
+		}
+		if !waits("a") {
+			t.Error("the first step does not wait for its turn")
+		}
+		p.until("the first step is done", func() bool { return p.count() == 2 && p.running() == 0 })
+		second := p.step(2, chainKey)
+		p.untilTask(second, "scheduled")
+		if waits(second) {
+			t.Error("the second step waits for a turn")
+		}
+		time.Sleep(25 * time.Minute)
+		p.wantRan("first", "a")
+		p.untilFree(chainKey)
+		p.wantRan("first", "a", "b")
 	})
 }
 

@@ -41,6 +41,9 @@ func ctlOverlap(cfg ...worker.OverlapConfig) []middleware {
 
 var ctlWays = []ctlWay{
 	{name: "Reject", how: handoff.Unique{Key: ctlKey}, atOnce: 1},
+	{name: "Reject, Cooldown", how: handoff.Unique{Key: ctlKey, Cooldown: 3 * time.Second}, atOnce: 1},
+	{name: "Skip", how: handoff.Unique{Key: ctlKey, OnConflict: handoff.Skip}, atOnce: 1},
+	{name: "Reject, UntilStarted", how: handoff.Unique{Key: ctlKey, UntilStarted: true}, atOnce: 8},
 	{name: "Replace", how: handoff.Unique{Key: ctlKey, OnConflict: handoff.Replace}, atOnce: 1},
 	{name: "KeepLast", how: handoff.Unique{Key: ctlKey, OnConflict: handoff.KeepLast}, atOnce: 1, newest: true},
 	{name: "KeepLast, Cooldown", how: handoff.Unique{Key: ctlKey, OnConflict: handoff.KeepLast, Cooldown: 7 * time.Second}, atOnce: 1, newest: true},
@@ -54,9 +57,14 @@ var ctlWays = []ctlWay{
 	{name: "InLine", use: ctlOverlap(worker.OverlapConfig{InLine: true}), atOnce: 1},
 	{name: "MaxConcurrent", use: ctlOverlap(worker.OverlapConfig{MaxConcurrent: 2, LimitName: "n"}), atOnce: 2},
 	{name: "Chain, Reject", how: handoff.Unique{Key: ctlKey}, atOnce: 1, steps: 3},
+	{name: "Chain, Replace", how: handoff.Unique{Key: ctlKey, OnConflict: handoff.Replace}, atOnce: 1, steps: 3},
 	{name: "Chain, KeepLast", how: handoff.Unique{Key: ctlKey, OnConflict: handoff.KeepLast}, atOnce: 1, newest: true, steps: 3},
 	{name: "Chain, CancelInProgress", how: handoff.Unique{Key: ctlKey, OnConflict: handoff.CancelInProgress}, atOnce: 1, newest: true, steps: 3},
+	{name: "Chain, Debounce", how: handoff.Debounce{Key: ctlKey, Wait: 2 * time.Second, MaxWait: 6 * time.Second}, atOnce: 1, newest: true, steps: 3},
+	{name: "Chain, Debounce, Leading", how: handoff.Debounce{Key: ctlKey, Wait: 2 * time.Second, Leading: true}, atOnce: 1, newest: true, steps: 3},
+	{name: "Chain, Unique, Limit", how: handoff.Unique{Key: ctlKey, Limit: 2}, atOnce: 2, steps: 3},
 	{name: "Chain, Sequence", how: handoff.Sequence{Key: ctlKey}, atOnce: 1, steps: 3},
+	{name: "Chain, Sequence, LimitName", how: handoff.Sequence{Key: ctlKey, Limit: 2, LimitName: "n"}, atOnce: 2, steps: 3},
 }
 
 // ctlWith is what else holds jobs of the key back. do runs during the enqueues.
@@ -212,6 +220,8 @@ func playControls(r *rig, way ctlWay, with ctlWith) {
 			continue
 		case err != nil:
 			t.Fatalf("enqueue %s: %v", job, err)
+		case got.Duplicate:
+			continue
 		case got.Replaced != nil:
 			wanted = slices.DeleteFunc(wanted, func(w string) bool { return w+".1" == string(got.Replaced.Payload) })
 		}

@@ -242,11 +242,15 @@ func TestSupersededBetweenTwoAttempts(t *testing.T) {
 					s.Shutdown()
 				}
 				l.enqueueNewest("b", asynq.MaxRetry(0))
+				came := time.Now()
 				if name == "just before" {
 					time.Sleep(time.Minute)
 					r.serve(service{asynq: cfg}, handler)
 				}
 				r.untilTask("b", "gone")
+				if took := time.Since(came); name == "long before" && took > time.Minute {
+					t.Errorf("the newer job has waited for %s behind the retry of the older one", took)
+				}
 				r.untilTask("a", "gone")
 				d.want(t, "start a", "end a", "start b", "end b")
 			})
