@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -24,7 +25,7 @@ func hooked(app, own redis.UniversalClient) sender {
 		return own
 	}
 	hooks := client.Conn()
-	hooks.AddHook(divert{own})
+	hooks.AddHook(&divert{to: own})
 	return guarded{hooks}
 }
 
@@ -58,21 +59,30 @@ func recovered(err *error, cmds ...redis.Cmder) {
 }
 
 // divert is a hook that sends commands through another client.
-type divert struct{ to redis.UniversalClient }
+type divert struct {
+	to    redis.UniversalClient
+	pipes sync.Pool // of *pipe
+}
 
-func (divert) DialHook(next redis.DialHook) redis.DialHook { return next }
+// pipe is a pipeline that many calls use, one after the other. New ones would be most of what a call allocates.
+type pipe struct {
+	redis.Pipeliner
+	cmds []redis.Cmder
+}
 
-func (d divert) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+func (*divert) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d *divert) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		b, several := cmd.(bundle)
+		b, several := cmd.(*bundle)
 		if !several {
 			return d.to.Process(ctx, cmd)
 		}
-		pipe := d.to.Pipeline()
+		p := d.pipe()
 		for _, cmd := range b.cmds {
-			_ = pipe.Process(ctx, cmd) // Process only queues
+			p.cmds = append(p.cmds, cmd)
 		}
-		_, err := pipe.Exec(ctx)
+		err := d.send(ctx, p, p.cmds)
 		if answer := b.Err(); answer != nil {
 			return answer
 		}
@@ -83,13 +93,23 @@ func (d divert) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (d divert) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		pipe := d.to.Pipeline()
-		for _, cmd := range cmds {
-			_ = pipe.Process(ctx, cmd) // Process only queues
-		}
-		_, err := pipe.Exec(ctx)
-		return err
+func (d *divert) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return d.send(ctx, d.pipe(), cmds) }
+}
+
+func (d *divert) pipe() *pipe {
+	if p, ok := d.pipes.Get().(*pipe); ok {
+		return p
 	}
+	return &pipe{Pipeliner: d.to.Pipeline()}
+}
+
+// send sends cmds through p, and keeps p for another call.
+func (d *divert) send(ctx context.Context, p *pipe, cmds []redis.Cmder) error {
+	_ = p.BatchProcess(ctx, cmds...) // BatchProcess only queues
+	_, err := p.Exec(ctx)            // and empties the queue
+	clear(p.cmds)
+	p.cmds = p.cmds[:0]
+	d.pipes.Put(p)
+	return err
 }

@@ -86,14 +86,14 @@ func (m *merger) do(ctx context.Context, cmd *redis.Cmd) answer {
 	return a
 }
 
-// together makes calls that belong together, in their order and on one connection. The answers are in cmds. Each of the
-// cmds may have run although it has an error. The hooks of the application's client see cmds[shown] only, unless the calls
-// are merged with others.
-func (m *merger) together(ctx context.Context, cmds []*redis.Cmd, shown int) {
+// together makes the calls of b, in their order and on one connection. The answers are in b.cmds. Each of these calls may
+// have been made although it has an error.
+func (m *merger) together(ctx context.Context, b *bundle) {
+	cmds := b.cmds
 	p := m.enter(ctx, cmds...)
 	if p == nil {
 		defer m.next()
-		m.alone(ctx, cmds, shown)
+		m.alone(ctx, b)
 		return
 	}
 	select {
@@ -113,20 +113,21 @@ func (m *merger) together(ctx context.Context, cmds []*redis.Cmd, shown int) {
 		var reply redis.Error
 		if err := cmd.Err(); err != nil && !errors.As(err, &reply) {
 			// As in do.
+			shown := slices.Index(cmds, b.Cmd)
 			for i, cmd := range cmds {
 				cmds[i] = redis.NewCmd(ctx, cmd.Args()...)
 			}
-			m.alone(ctx, cmds, shown)
+			b.Cmd = cmds[shown]
+			m.alone(ctx, b)
 			return
 		}
 	}
 }
 
-// alone sends cmds in a pipeline of their own.
-func (m *merger) alone(ctx context.Context, cmds []*redis.Cmd, shown int) {
-	b := bundle{cmds[shown], cmds}
+// alone sends the calls of b in a pipeline of their own.
+func (m *merger) alone(ctx context.Context, b *bundle) {
 	if err := m.via.Process(ctx, b); err != nil {
-		for _, cmd := range cmds { // a hook may have failed the call before anything was sent
+		for _, cmd := range b.cmds { // a hook may have failed the call before anything was sent
 			if cmd.Err() == nil && cmd.Val() == nil {
 				cmd.SetErr(err)
 			}
@@ -134,10 +135,11 @@ func (m *merger) alone(ctx context.Context, cmds []*redis.Cmd, shown int) {
 	}
 }
 
-// bundle is several commands for one pipeline, which hooks see as one of them.
+// bundle is several commands for one pipeline. The hooks of the application's client see one of them only, unless the
+// merger has merged them with others.
 type bundle struct {
-	*redis.Cmd
-	cmds []*redis.Cmd
+	*redis.Cmd // the one that hooks see
+	cmds       []*redis.Cmd
 }
 
 // enter counts a call as under way and returns nil, or adds its commands to a pipeline and returns the pipeline.

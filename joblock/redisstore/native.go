@@ -148,14 +148,17 @@ func (n *native) remember(key string, e endedRecord, life time.Duration) {
 	n.ended[key] = e
 }
 
-// forget returns what remember has kept for key, and drops it.
+// forget returns what remember has kept for key, and drops it. If the server has forgotten that too, by this process's
+// clock, forget returns nothing.
 func (n *native) forget(key string) (e endedRecord, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if e, ok = n.ended[key]; ok {
-		delete(n.ended, key)
+	e, ok = n.ended[key]
+	delete(n.ended, key)
+	if !ok || !time.Now().Before(e.until) {
+		return endedRecord{}, false
 	}
-	return e, ok && time.Now().Before(e.until)
+	return e, true
 }
 
 // releasedByScript notes what the script has left behind. The next Acquire then goes by script at once, and its Hint lets
@@ -171,19 +174,59 @@ func (n *native) releasedByScript(req *driver.ReleaseRequest, reply *driver.Repl
 	n.remember(req.Key, endedRecord{}, life)
 }
 
-// nativeCall is one or several commands about one key, in one allocation.
+// nativeCall is one or several commands about one key, in two allocations: this struct, and all of its texts.
 type nativeCall struct {
+	bundle
+	texts           strings.Builder // name, text and what hint adds
 	name, text, old string
 	px, from, to    int64
 	args            [3][7]any
 	made            [3]redis.Cmd
-	cmds            [3]*redis.Cmd
+	room            [3]*redis.Cmd
 }
 
-// A command of the call. The elements of args are pointers, as those of scriptCall.
-func (c *nativeCall) cmd(ctx context.Context, i, n int) {
+// newNativeCall returns a call about key that writes rec for px ms, and has no commands yet.
+func (s *store) newNativeCall(key string, rec *record, px int64) *nativeCall {
+	c := &nativeCall{px: px}
+	place := s.index(s.part(key))
+	c.texts.Grow(len(place) + len(key) + rec.size() + fenceBytes + periodBytes)
+	c.texts.WriteString(place)
+	c.texts.WriteString(key)
+	c.name = c.texts.String()
+	rec.write(&c.texts)
+	c.text = c.texts.String()[len(c.name):]
+	c.cmds = c.room[:0]
+	return c
+}
+
+// add adds a command that has the first n of args. The elements of args are pointers, as those of scriptCall.
+func (c *nativeCall) add(ctx context.Context, n int, args [7]any) *redis.Cmd {
+	i := len(c.cmds)
+	c.args[i] = args
 	c.made[i] = *redis.NewCmd(ctx, c.args[i][:n]...)
-	c.cmds[i] = &c.made[i]
+	c.cmds = append(c.cmds, &c.made[i])
+	return &c.made[i]
+}
+
+// set adds the SET of the record, if the record in its place is c.old, or none if c.old is "". Hooks see this command.
+func (c *nativeCall) set(ctx context.Context) {
+	if c.old == "" {
+		c.Cmd = c.add(ctx, 6, [7]any{"set", &c.name, &c.text, "nx", "px", &c.px})
+	} else {
+		c.Cmd = c.add(ctx, 7, [7]any{"set", &c.name, &c.text, "ifeq", &c.old, "px", &c.px})
+	}
+}
+
+// hint returns the Reply.Hint of a term with the record in c.text, which was written at written in us, for life ms. A call
+// has one hint.
+func (c *nativeCall) hint(written, life int64) string {
+	writeTimes(&c.texts, written, life)
+	return c.texts.String()[len(c.name):]
+}
+
+func writeTimes(b *strings.Builder, written, life int64) {
+	writeWide(b, written, fenceBytes)
+	writeWide(b, life, periodBytes)
 }
 
 // acquireNative makes an Acquire without Lua. done is false if the script has to follow.
@@ -209,22 +252,14 @@ func (s *store) acquireNative(ctx context.Context, req *driver.AcquireRequest) (
 		rec.fence, rec.last, rec.prior = before.fence+1, before.last, before.ended
 	}
 	rec.first = rec.fence
-	c := &nativeCall{name: s.name(req.Key), text: rec.text(), old: before.text, px: rec.at}
-	c.to = int64(len(c.text)) - ownedTail - 2 - int64(len(rec.last))
-	c.from = c.to - usualNonce
-	c.to--
-	if !ended {
-		c.args[0] = [7]any{"set", &c.name, &c.text, "nx", "px", &c.px}
-		c.cmd(ctx, 0, 6)
-	} else {
-		c.args[0] = [7]any{"set", &c.name, &c.text, "ifeq", &c.old, "px", &c.px}
-		c.cmd(ctx, 0, 7)
-	}
-	c.args[1] = [7]any{"pexpiretime", &c.name}
-	c.cmd(ctx, 1, 2)
-	c.args[2] = [7]any{"getrange", &c.name, &c.from, &c.to}
-	c.cmd(ctx, 2, 4)
-	s.calls.together(ctx, c.cmds[:], 0)
+	c := s.newNativeCall(req.Key, &rec, rec.at)
+	c.old = before.text
+	end := len(c.text) - ownedTail - len(rec.last) - len("\n\n") // of the nonce
+	c.from, c.to = int64(end-usualNonce), int64(end-1)
+	c.set(ctx)
+	c.add(ctx, 2, [7]any{"pexpiretime", &c.name})
+	c.add(ctx, 4, [7]any{"getrange", &c.name, &c.from, &c.to})
+	s.calls.together(ctx, &c.bundle)
 	if err := c.cmds[0].Err(); err != nil && err != redis.Nil {
 		n.refused.Add(1)
 		if n.failed(req.Key, err) {
@@ -245,16 +280,17 @@ func (s *store) acquireNative(ctx context.Context, req *driver.AcquireRequest) (
 	start := (expires - rec.at) * 1000
 	reply.Outcome, reply.Fence, reply.Ended = driver.OutcomeOK, max(rec.fence, start), endings[string(rec.prior)]
 	reply.Lease = req.TTL + time.Millisecond
-	reply.Hint = hint(c.text, start, rec.at)
+	reply.Hint = c.hint(start, rec.at)
 	return reply, true, nil
 }
 
-// hint is the Reply.Hint of a term: the text of its record, when it was written in us, and for how long in ms.
-func hint(text string, written, life int64) string {
-	var tail [fenceBytes + periodBytes]byte
-	fill(tail[:fenceBytes], written)
-	fill(tail[fenceBytes:], life)
-	return text + string(tail[:])
+// hint is nativeCall.hint for a term that a script has begun.
+func hint(rec *record, written, life int64) string {
+	var b strings.Builder
+	b.Grow(rec.size() + fenceBytes + periodBytes)
+	rec.write(&b)
+	writeTimes(&b, written, life)
+	return b.String()
 }
 
 // acquireHint returns the Hint of the reply to an Acquire by script. From the stage usual grant, the Hint of reply has what
@@ -270,7 +306,7 @@ func (s *store) acquireHint(req *driver.AcquireRequest, reply *driver.Reply) str
 		nonce: req.Nonce, last: known[1+fenceBytes:], changed: reply.Fence, prior: known[0], memo: '-',
 		at: reply.Fence, ttl: ttl, reserve: ttl,
 	}
-	return hint(rec.text(), reply.Fence, ttl+1+millis(req.Retain))
+	return hint(&rec, reply.Fence, ttl+1+millis(req.Retain))
 }
 
 // resumeHint is acquireHint for a Resume and the stage usual resume.
@@ -289,7 +325,7 @@ func (s *store) resumeHint(req *driver.ResumeRequest, reply *driver.Reply) strin
 		nonce: req.Nonce, last: known[fenceBytes : fenceBytes+usualNonce], changed: reply.Fence, prior: known[len(known)-1], memo: '-',
 		at: reply.Fence, ttl: ttl, reserve: ttl + millis(req.Reserve),
 	}
-	return hint(rec.text(), reply.Fence, rec.reserve+1+max(1, millis(req.Retain)))
+	return hint(&rec, reply.Fence, rec.reserve+1+max(1, millis(req.Retain)))
 }
 
 func readHint(hint string) (text string, rec record, written, life int64, ok bool) {
@@ -336,8 +372,9 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 	if req.Done {
 		rec.kind = doneKind
 	}
-	begun := written/1000 + 1 // rounded up, as in record.lua
-	rec.nonce = strconv.FormatInt(begun+rec.reserve, 10)
+	var nonce [2 * usualNonce]byte // on the stack
+	begun := written/1000 + 1      // rounded up, as in record.lua
+	rec.nonce = string(strconv.AppendInt(nonce[:0], begun+rec.reserve, 10))
 	retain := max(1, millis(req.Retain))
 	rec.changed = retain
 	if req.Brief > 0 {
@@ -346,13 +383,12 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 	if !usual(rec.nonce) { // a clock far from that of this century
 		return reply, false, nil
 	}
-	c := &nativeCall{name: s.name(req.Key), text: rec.text(), old: old, px: rec.changed}
-	c.args[0] = [7]any{"pttl", &c.name}
-	c.cmd(ctx, 0, 2)
-	c.args[1] = [7]any{"set", &c.name, &c.text, "ifeq", &c.old, "px", &c.px}
-	c.cmd(ctx, 1, 7)
+	c := s.newNativeCall(req.Key, &rec, rec.changed)
+	c.old = old
+	c.add(ctx, 2, [7]any{"pttl", &c.name})
+	c.set(ctx)
 	sent := time.Now()
-	s.calls.together(ctx, c.cmds[:2], 1)
+	s.calls.together(ctx, &c.bundle)
 	if err := c.cmds[1].Err(); err != nil {
 		n.refused.Add(1)
 		if err == redis.Nil || n.failed(req.Key, err) {
@@ -363,7 +399,7 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 	rest, _ := c.cmds[0].Val().(int64) // ms until the key of the old record would have expired
 	left := rest - (life - rec.reserve - 1)
 	if now := (begun - 1 + life - rest) * 1000; rec.changed != retain && now < fence {
-		s.remain(ctx, c, &rec, now, retain)
+		s.remain(ctx, req.Key, &rec, c.text, now, retain)
 		return reply, false, nil
 	}
 	if left < lateMargin.Milliseconds() || time.Since(sent) > lateMargin {
@@ -375,15 +411,14 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 	return reply, true, nil
 }
 
-// remain has the server remember the record that c has ended for retain ms, because its clock, which shows now in us, was
-// set back to before the fence. See Retention in package driver. If this process dies before, the record is remembered
-// for Brief only.
-func (s *store) remain(ctx context.Context, c *nativeCall, rec *record, now, retain int64) {
-	late := &nativeCall{name: c.name, old: c.text, px: retain}
+// remain has the server remember rec, whose text is old, for retain ms, because its clock, which shows now in us, was set
+// back to before the fence. See Retention in package driver. If this process dies before, the record is remembered for
+// Brief only.
+func (s *store) remain(ctx context.Context, key string, rec *record, old string, now, retain int64) {
 	kept := *rec
 	kept.changed, kept.nonce = max(now, 1), "" // as the script writes it: the clock is behind, so the END was in time
-	late.text = kept.text()
-	late.args[0] = [7]any{"set", &late.name, &late.text, "ifeq", &late.old, "px", &late.px}
-	late.cmd(ctx, 0, 7)
-	s.calls.together(ctx, late.cmds[:1], 0)
+	late := s.newNativeCall(key, &kept, retain)
+	late.old = old
+	late.set(ctx)
+	s.calls.together(ctx, &late.bundle)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,15 +33,15 @@ func (*split) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 
 func (h *split) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		b, several := cmd.(bundle)
+		b, several := cmd.(*bundle)
 		between := h.between
 		if !several || between == nil {
 			return next(ctx, cmd)
 		}
 		h.between = nil
-		first := next(ctx, bundle{b.cmds[0], b.cmds[:1]})
+		first := next(ctx, &bundle{b.cmds[0], b.cmds[:1]})
 		between()
-		if err := next(ctx, bundle{b.cmds[1], b.cmds[1:]}); first == nil {
+		if err := next(ctx, &bundle{b.cmds[1], b.cmds[1:]}); first == nil {
 			return err
 		}
 		return first
@@ -328,7 +329,7 @@ func TestNativeBeliefs(t *testing.T) {
 		for _, pause := range []time.Duration{0, time.Minute - 1, time.Minute} {
 			n.remember("key", endedRecord{text: "text"}, time.Minute)
 			time.Sleep(pause)
-			if e, ok := n.forget("key"); ok != (pause < time.Minute) || e.text != "text" {
+			if e, ok := n.forget("key"); ok != (pause < time.Minute) || (e.text == "text") != ok {
 				t.Errorf("after %s: %+v, %t", pause, e, ok)
 			}
 			if _, ok := n.forget("key"); ok {
@@ -445,5 +446,64 @@ func TestNativeAcquireAfterNativeRelease(t *testing.T) {
 	}
 	if rec := k.look("key"); rec.State != driver.StateHeld || rec.Fence != r.Fence {
 		t.Errorf("the release was made again, and the record is %+v", rec)
+	}
+}
+
+// An Acquire that wants the memo, or may have to wait, goes by script at once: a try without Lua could not answer it.
+func TestNativeAcquireThatNeedsTheScript(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*driver.AcquireRequest){
+		"memo":        func(req *driver.AcquireRequest) { req.Memo = true },
+		"inbox":       func(req *driver.AcquireRequest) { req.Inbox, req.Patience = "inbox", long },
+		"short nonce": func(req *driver.AcquireRequest) { req.Nonce = "short" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, _, _ := newNativeKit(t)
+			req := driver.AcquireRequest{Key: "key", Owner: "me", Nonce: k.nonce(), TTL: long, Retain: long, Holder: "a host"}
+			change(&req)
+			r, err := k.Acquire(t.Context(), req)
+			wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
+			if req.Memo && r.Now.IsZero() {
+				t.Error("an Acquire that wants the memo got no time")
+			}
+			wantCalls(t, k, 0, 0)
+		})
+	}
+}
+
+// A reply that does not have the rest of the record gives no Hint.
+func TestNativeHintOfAReplyWithoutTheRest(t *testing.T) {
+	t.Parallel()
+	k, _, _ := newNativeKit(t)
+	acquired, resumed := 1+fenceBytes+usualNonce, fenceBytes+usualNonce+1
+	for _, n := range []int{0, 1, acquired - 1, acquired + 1} {
+		r := driver.Reply{Fence: 1, Hint: strings.Repeat("1", n)}
+		if got := k.acquireHint(&driver.AcquireRequest{Owner: "me", Nonce: k.nonce()}, &r); got != "" {
+			t.Errorf("acquire, %d bytes: Hint %q", n, got)
+		}
+	}
+	for _, rest := range []string{"", "1", strings.Repeat("1", resumed-1), strings.Repeat("1", resumed+1), strings.Repeat("x", resumed)} {
+		r := driver.Reply{Fence: 1, Hint: rest}
+		if got := k.resumeHint(&driver.ResumeRequest{Owner: "me", Nonce: k.nonce()}, &r); got != "" {
+			t.Errorf("resume, %q: Hint %q", rest, got)
+		}
+	}
+}
+
+// An ended record that the server still has after its time by this process's clock, as when the server's clock was set
+// back, counts all the same: the next fence is larger, and the Acquire returns how the term before has ended.
+func TestNativeAcquireOfARecordThatIsKeptLonger(t *testing.T) {
+	t.Parallel()
+	k, _, _ := newNativeKit(t)
+	r, _ := k.try("key", "me")
+	k.end("key", "me", r)
+	e := k.native.ended["key"]
+	if e.text == "" {
+		t.Fatal("the Store does not know the ended record")
+	}
+	e.until = time.Time{}
+	k.native.ended["key"] = e
+	if next, _ := k.try("key", "me"); next.Fence <= r.Fence || next.Ended != driver.EndedReleased {
+		t.Errorf("fence %d follows %d, and the term before ended as %q", next.Fence, r.Fence, next.Ended)
 	}
 }

@@ -37,33 +37,43 @@ func (r *record) owned() bool { return r.kind == ownedKind || r.kind == nativeKi
 // text returns the text of r, in one allocation.
 func (r *record) text() string {
 	var b strings.Builder
-	b.Grow(len(r.kind) + 3*fenceBytes + ownedTail + 9 + len(r.owner) + len(r.holder) + len(r.job) + len(r.reason) + len(r.nonce) + len(r.last))
+	b.Grow(r.size())
+	r.write(&b)
+	return b.String()
+}
+
+// size returns how many bytes write writes at most.
+func (r *record) size() int {
+	return len(r.kind) + 3*fenceBytes + ownedTail + 9 + len(r.owner) + len(r.holder) + len(r.job) + len(r.reason) + len(r.nonce) + len(r.last)
+}
+
+// write writes the text of r to b.
+func (r *record) write(b *strings.Builder) {
 	b.WriteString(r.kind)
-	writeWide(&b, r.fence, fenceBytes)
+	writeWide(b, r.fence, fenceBytes)
 	for _, line := range [...]string{r.owner, r.holder, r.job, r.reason} {
 		b.WriteByte('\n')
 		b.WriteString(line)
 	}
 	b.WriteByte('\n')
-	writeWide(&b, r.first, fenceBytes)
+	writeWide(b, r.first, fenceBytes)
 	b.WriteByte('\n')
 	if r.since != 0 {
-		writeWide(&b, r.since, fenceBytes)
+		writeWide(b, r.since, fenceBytes)
 	}
 	b.WriteByte('\n')
 	b.WriteString(r.nonce)
 	b.WriteByte('\n')
 	b.WriteString(r.last)
 	b.WriteByte('\n')
-	writeWide(&b, r.changed, fenceBytes)
+	writeWide(b, r.changed, fenceBytes)
 	b.WriteByte(r.prior)
 	b.WriteByte(r.memo)
 	if r.owned() {
-		writeWide(&b, r.at, fenceBytes)
-		writeWide(&b, r.ttl, periodBytes)
-		writeWide(&b, r.reserve, periodBytes)
+		writeWide(b, r.at, fenceBytes)
+		writeWide(b, r.ttl, periodBytes)
+		writeWide(b, r.reserve, periodBytes)
 	}
-	return b.String()
 }
 
 func writeWide(b *strings.Builder, n int64, width int) {

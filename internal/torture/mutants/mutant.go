@@ -170,14 +170,12 @@ var mutants = []mutant{
 		[]edit{{"joblock/redisstore/acknowledge.go", "err == nil && n < s.replicas", "false"}},
 		[]string{history.RuleOverlap, history.RuleOrder, history.RuleFence}, true, ""},
 	{"a key that is held is taken without a script",
-		[]edit{{native, `c.args[0] = [7]any{"set", &c.name, &c.text, "nx", "px", &c.px}
-		c.cmd(ctx, 0, 6)`, `c.args[0] = [7]any{"set", &c.name, &c.text, "px", &c.px}
-		c.cmd(ctx, 0, 5)`}},
+		[]edit{{native, `c.add(ctx, 6, [7]any{"set", &c.name, &c.text, "nx", "px", &c.px})`,
+			`c.add(ctx, 5, [7]any{"set", &c.name, &c.text, "px", &c.px})`}},
 		[]string{history.RuleOverlap, history.RuleFence, history.RuleOrder}, false, ""},
 	{"a Release without a script ends another term",
-		[]edit{{native, `c.args[1] = [7]any{"set", &c.name, &c.text, "ifeq", &c.old, "px", &c.px}
-	c.cmd(ctx, 1, 7)`, `c.args[1] = [7]any{"set", &c.name, &c.text, "px", &c.px}
-	c.cmd(ctx, 1, 5)`}},
+		[]edit{{native, `c.add(ctx, 7, [7]any{"set", &c.name, &c.text, "ifeq", &c.old, "px", &c.px})`,
+			`c.add(ctx, 5, [7]any{"set", &c.name, &c.text, "px", &c.px})`}},
 		[]string{history.RuleOverlap, history.RuleFence, history.RuleOrder}, false, ""},
 	{"fences do not grow without a script",
 		[]edit{
