@@ -89,10 +89,12 @@
 //
 // Two transitions need no script on Redis 8.4 or later and Valkey 8.1 or later, which have SET with IFEQ: the Acquire of
 // a free key, and the Release of a lock or of a job's lock that was not renewed. They cost the server less
-// than the script: bench/README.md has figures. The script still decides in every other case: the key has waiters or had them seconds ago, the lock has a memo or is a
-// slot of several, the call is late or repeated, or the record is not the one that this process knows. It also does in a cluster,
-// with [Config].Replicas, and for any client other than a *redis.Client. The Store asks the server what it can do after
-// its first calls, once a minute if it cannot, and again after a refusal. [Config].ScriptsOnly switches the path off,
+// than the script: bench/README.md has figures. The script still decides in every other case: the key has waiters or had
+// them seconds ago, the lock has a memo or is a slot of several, the call is late or repeated, or the record is not the one
+// that this process knows. It also does with [Config].Replicas, and for any client other than a *redis.Client. So a
+// Cluster never has such calls, because its records are hashes, and with Sentinel there are such calls, because a replica
+// gets each SET with the time of its expiry: a replica that is promoted dates the record as its master did. The Store asks
+// the server what it can do after its first calls, once a minute if it cannot, and again after a refusal. [Config].ScriptsOnly switches the path off,
 // [NativeCalls] counts its calls, and [Examine] says whether a server has it. Processes with and without it have the same
 // locks. Such an Acquire is SET, PEXPIRETIME and GETRANGE in one pipeline, such a Release PTTL and SET. Hooks see the SET only,
 // unless the pipeline is shared with other calls.

@@ -195,6 +195,37 @@ func TestNativeCallsWithoutAnAnswer(t *testing.T) {
 	}
 }
 
+// With Sentinel calls are made without Lua too. A replica that is promoted dates the record as its master did.
+func TestNativeCallsWithSentinel(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	redistest.Ran(t, "sentinel of "+sentinel.Master().Backend())
+	k := newKit(t, sentinel.Client(t))
+	wantIFEQ(t, k)
+	s := newHintingStore(k.store)
+	ctx := context.Background()
+	acquire := func(key string) driver.Term {
+		r, err := s.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "owner", Nonce: usualName(k.nonce()), TTL: time.Hour, Retain: time.Hour, Holder: "host"})
+		wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
+		return driver.Term{Key: key, Owner: "owner", Fence: r.Fence}
+	}
+	term := acquire("a")
+	wantNative(t, k.store, 1)
+	if n, err := k.rdb.Do(ctx, "wait", 1, 10_000).Int(); err != nil || n != 1 {
+		t.Fatalf("%d replicas have the lock, %v", n, err)
+	}
+	sentinel.Failover()
+	renewUntilAnswered(t, k, term)
+	rec := must(k.Inspect(ctx, driver.InspectRequest{Keys: []string{"a"}}))[0]
+	if rec.State != driver.StateHeld || rec.Fence != term.Fence || rec.First != term.Fence {
+		t.Errorf("after the fail-over the record of fence %d is %+v", term.Fence, rec)
+	}
+	before, _ := NativeCalls(k.store)
+	if next := acquire("b"); next.Fence <= term.Fence {
+		t.Errorf("fence %d follows %d", next.Fence, term.Fence)
+	}
+	wantNative(t, k.store, before+1)
+}
+
 // A stranger who takes the expiry from a record that is dated by it makes the key foreign, and gives it to no other.
 func TestNativeRecordWithoutAnExpiry(t *testing.T) {
 	srv := redistest.Start(t)
