@@ -18,8 +18,8 @@ import (
 // check all such requests would share one key.
 //
 // In a key that was joined in another way, such as "export:" + id, no call can check the parts: with an empty id, all
-// requests share the key "export:". A Locker accepts that key, and logs a warning for a key that is blank, ends in a
-// separator, with or without blanks after it, or has a ':' at its begin or next to another one.
+// requests share the key "export:". A Locker accepts that key, and logs a warning for a key that is blank, begins with one
+// ':', or ends in a separator, with or without blanks after it.
 //
 // For texts that may be long, such as URLs and lists of filters, put a hash into the key: the hexadecimal digits of
 // their SHA-256, or Secret.Key, which hashes all parts.

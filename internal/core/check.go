@@ -65,7 +65,8 @@ func (l *Locker) doubt(op, key string) {
 	}
 }
 
-// missing says where a part of key seems to be missing, or returns "".
+// missing says where a part of key seems to be missing, or returns "". An empty part in the middle is no sign of that: ARNs,
+// IPv6 addresses and names of classes have two colons in a row.
 func missing(key string) string {
 	text := strings.TrimSpace(key)
 	if text == "" {
@@ -77,13 +78,8 @@ func missing(key string) string {
 		return "ends in a separator"
 	case ends:
 		return "ends in a blank part"
-	case text[0] == ':':
+	case text[0] == ':' && !strings.HasPrefix(text, "::"):
 		return "begins with a separator"
-	}
-	for part := range strings.SplitSeq(text, ":") {
-		if strings.TrimSpace(part) == "" {
-			return "has an empty part"
-		}
 	}
 	return ""
 }
