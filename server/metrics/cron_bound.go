@@ -89,8 +89,8 @@ func add(sum, now, before admin.Counts) admin.Counts {
 	return sum
 }
 
-func countsOf(c *admin.Counts) [8]*int64 {
-	return [...]*int64{&c.Done, &c.Failed, &c.Cancelled, &c.Lost, &c.TakenOver, &c.Missed, &c.Overlapped, &c.Paused}
+func countsOf(c *admin.Counts) [9]*int64 {
+	return [...]*int64{&c.Done, &c.Enqueued, &c.Failed, &c.Cancelled, &c.Lost, &c.TakenOver, &c.Missed, &c.Overlapped, &c.Paused}
 }
 
 // together replaces the jobs from the index own on by one: the one that has not succeeded for longest, relative to its
@@ -98,7 +98,7 @@ func countsOf(c *admin.Counts) [8]*int64 {
 func together(jobs []ops.CronJob, intervals []time.Duration, own int, counts admin.Counts) ([]ops.CronJob, []time.Duration) {
 	stalest, most := own, time.Duration(0)
 	paused, waiting := true, 0
-	var next, overdue, disagree ops.Time
+	var next, overdue, disagree, overlaps ops.Time
 	var pauses []ops.CronPause
 	earlier := func(to *ops.Time, t ops.Time) {
 		if !t.IsZero() && (to.IsZero() || t.Before(to.Time)) {
@@ -115,10 +115,11 @@ func together(jobs []ops.CronJob, intervals []time.Duration, own int, counts adm
 		earlier(&next, j.Next)
 		earlier(&overdue, j.Overdue)
 		earlier(&disagree, j.DisagreeSince)
+		earlier(&overlaps, j.OverlapsSince)
 	}
 	j := jobs[stalest]
 	j.Name, j.Counts, j.Paused, j.Waiting, j.Pauses = metric.Other, counts, paused, waiting, pauses
-	j.Next, j.Overdue, j.DisagreeSince = next, overdue, disagree
+	j.Next, j.Overdue, j.DisagreeSince, j.OverlapsSince = next, overdue, disagree, overlaps
 	return append(slices.Clip(jobs[:own]), j), append(slices.Clip(intervals[:own]), intervals[stalest])
 }
 

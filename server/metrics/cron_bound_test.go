@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -107,14 +108,14 @@ func TestOtherCronJobs(t *testing.T) {
 	got := look(
 		job("b", admin.Counts{Done: 5}, paused),
 		job("c", admin.Counts{Failed: 5}, func(j *ops.CronJob) { j.Since, j.Next, j.Waiting = at(-3*time.Hour), at(time.Minute), 1 }),
-		job("d", admin.Counts{}, func(j *ops.CronJob) { j.Overdue = at(-2 * time.Minute) }),
+		job("d", admin.Counts{}, func(j *ops.CronJob) { j.Overdue, j.OverlapsSince = at(-2*time.Minute), at(-11*time.Minute) }),
 		job("e", admin.Counts{}, func(j *ops.CronJob) {
-			j.Since, j.Overdue, j.DisagreeSince = at(-8*time.Hour), at(-time.Minute), at(-time.Second)
+			j.Since, j.Overdue, j.DisagreeSince, j.OverlapsSince = at(-8*time.Hour), at(-time.Minute), at(-time.Second), at(-time.Minute)
 			j.Latest = &ops.CronRun{State: scheduler.Done, Started: at(-time.Minute), Ended: at(-time.Minute)}
 		}),
 	)
 	if got.Paused || len(got.Pauses) != 1 || got.Waiting != 3 || got.Next != at(time.Minute) || got.Overdue != at(-2*time.Minute) ||
-		got.DisagreeSince != at(-time.Second) || got.Since != at(-3*time.Hour) || got.Latest != nil || got.Counts != (admin.Counts{}) {
+		got.DisagreeSince != at(-time.Second) || got.OverlapsSince != at(-11*time.Minute) || got.Since != at(-3*time.Hour) || got.Latest != nil || got.Counts != (admin.Counts{}) {
 		t.Errorf("%+v", got)
 	}
 	if got := look(job("b", admin.Counts{Done: 6}, paused), job("f", admin.Counts{Failed: 100}, paused)); !got.Paused || got.Counts != (admin.Counts{Done: 1}) {
@@ -136,5 +137,16 @@ func TestOtherCronJobs(t *testing.T) {
 	o.take(&f, 2)
 	if len(f.jobs) != 2 || f.jobs[0].Name != "b" || f.jobs[1].Name != metric.Other {
 		t.Errorf("%+v", f.jobs)
+	}
+}
+
+// Each result that is counted for a job is counted for the others, too.
+func TestEachCountOfTheOthers(t *testing.T) {
+	for i := range reflect.TypeFor[admin.Counts]().NumField() {
+		var c admin.Counts
+		reflect.ValueOf(&c).Elem().Field(i).SetInt(3)
+		if got := add(admin.Counts{}, c, admin.Counts{}); got != c {
+			t.Errorf("%+v was counted as %+v", c, got)
+		}
 	}
 }
