@@ -55,7 +55,8 @@ func (s *Shop) Order(ctx context.Context, customer, item string) (id int64, err 
 		return 0, err
 	}
 	line := handoff.Sequence{Key: joblock.Key("customer", customer)}
-	if _, err := s.Box.Enqueue(ctx, pgxbox.Tx(tx), line, asynq.NewTask("ship", payload)); err != nil {
+	task := asynq.NewTask("ship", payload, asynq.MaxRetry(5)) // asynq's 25 would stop the customer's line for up to 20 days
+	if _, err := s.Box.Enqueue(ctx, pgxbox.Tx(tx), line, task); err != nil {
 		return 0, err
 	}
 	return id, tx.Commit(ctx)
@@ -72,7 +73,7 @@ func (s *Shop) Cancel(ctx context.Context, lock *joblock.Lock, order int64) erro
 	if _, err := tx.Exec(ctx, "UPDATE orders SET cancelled = true WHERE id = $1 AND NOT shipped", order); err != nil {
 		return err
 	}
-	job, err := s.Box.Enqueue(ctx, pgxbox.Tx(tx), handoff.Carry(lock), asynq.NewTask("refund", fmt.Append(nil, order)))
+	job, err := s.Box.Enqueue(ctx, pgxbox.Tx(tx), handoff.Carry(lock), asynq.NewTask("refund", fmt.Append(nil, order), asynq.MaxRetry(5)))
 	if err != nil {
 		return err
 	}
