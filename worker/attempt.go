@@ -120,7 +120,7 @@ type envelopeKey struct{}
 // canSnooze is verdict.Tries.CanSnooze. Without Configure, canSnooze also logs a warning, once per Worker.
 func (a *attempt) canSnooze() bool {
 	if !a.tries.Configured && !a.w.logged.configure.Swap(true) {
-		a.w.cfg.Logger.Warn("worker: Configure was not applied to the server's asynq.Config; tasks wait in place for busy locks")
+		a.w.cfg.Logger.Warn("worker: Configure was not applied to the server's asynq.Config; a task whose lock is busy occupies a worker while it waits")
 	}
 	return a.tries.CanSnooze()
 }

@@ -53,7 +53,7 @@ func (f freer) writtenFate() verdict.Fate {
 			return fate
 		}
 		if time.Now().After(patience) || sleep.For(f.w.life.Context(), pause) != nil {
-			f.log().Warn("worker: asynq has not written the end of a job; its key stays with the job", "err", err)
+			f.log().Warn("worker: asynq has not recorded the end of a job; the job keeps its key", "err", err)
 			return fate
 		}
 	}

@@ -254,7 +254,7 @@ func (r *rateStarts) warn(w *Worker, got rates.Answer, limits []rates.Limit) {
 	every := time.Duration(w.checkInterval.Load())
 	for _, l := range limits {
 		if !got.OK && every > max(l.Per/20, shortLook) && r.firstIn(time.Hour, "interval") {
-			log.Warn("worker: asynq looks for tasks too seldom to use the whole rate: set asynq.Config.TaskCheckInterval to 100 ms or less",
+			log.Warn("worker: asynq checks its queues too rarely to use the whole rate: set asynq.Config.TaskCheckInterval to 100 ms or less",
 				"key", l.Key, "period", l.Per, "task_check_interval", every)
 		}
 	}
