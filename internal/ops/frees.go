@@ -14,7 +14,7 @@ const (
 	// overrun is the default of worker.Config.Overrun, which a Desk does not know.
 	overrun = time.Minute
 
-	// recovery is how long asynq takes at most to give the task of a dead worker to another worker.
+	// recovery is how long asynq takes at most to notice that a worker has died. The task then waits as after a failure.
 	recovery = 2 * time.Minute
 )
 
@@ -119,7 +119,7 @@ func (s *story) untilReserved(text, condition string) Frees {
 func (s *story) heldForJob() Frees {
 	switch t := &s.task; {
 	case t.State == "active" && t.Crashed:
-		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" The worker of this attempt seems to be dead: then its lease ends at %s at the latest, the lock stays with the job, and asynq begins another attempt within %s.", s.clock(s.ExpiresAt.Time), length(recovery))}
+		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" The worker of this attempt seems to be dead. If so, its lease ends at %s at the latest, the lock stays with the job, and asynq schedules the next attempt within %s.", s.clock(s.ExpiresAt.Time), length(recovery))}
 	case t.State == "active":
 		text := byWorker + " After an attempt that fails, the lock is kept for the next attempt."
 		if t.Timeout > 0 {
@@ -128,7 +128,7 @@ func (s *story) heldForJob() Frees {
 				text += fmt.Sprintf(" With this one %d attempts are left: %s in all, plus the pauses between them.", left, length(time.Duration(left)*t.Timeout.Duration()))
 			}
 		}
-		return Frees{By: ByJob, Text: text + fmt.Sprintf(" If the worker dies, the lease ends at %s, and asynq begins another attempt within %s of the death.", s.clock(s.ExpiresAt.Time), length(recovery))}
+		return Frees{By: ByJob, Text: text + fmt.Sprintf(" If the worker dies, the lease ends at %s, the lock stays with the job, and asynq schedules the next attempt within %s.", s.clock(s.ExpiresAt.Time), length(recovery))}
 	case s.halted():
 		return s.halting()
 	case t.Ended():
@@ -165,7 +165,7 @@ func (s *story) keptForJob() Frees {
 	text := byWorker
 	switch t := &s.task; {
 	case t.State == "active" && (t.Crashed || s.State == joblock.StateOrphaned):
-		text += fmt.Sprintf(" The worker of the last attempt has died or is cut off: asynq begins another attempt within %s of the death, and this attempt gets the lock.", length(recovery))
+		text += fmt.Sprintf(" The worker of this attempt has died or is cut off: asynq schedules the next attempt within %s, and that attempt gets the lock.", length(recovery))
 	case t.State == "active":
 		text += " A worker has the task and is about to resume the lock. If that takes longer than a second, the program of this worker was built without the toolkit's middleware, and runs the task without the lock."
 	case t.Waits && s.keeps():

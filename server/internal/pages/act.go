@@ -298,7 +298,7 @@ func idle(t ops.Task, e *ops.Explanation) (text string, at time.Time) {
 	of := func(n int) string { return fmt.Sprintf("Attempt %d of %d", n, max(n, t.Attempts)) }
 	switch {
 	case t.State == "active" && t.Crashed:
-		text = "The worker of this attempt is gone. asynq begins another attempt within two minutes of its death."
+		text = "The worker of this attempt has died. asynq schedules the next attempt within two minutes."
 	case t.State == "active":
 		text = of(t.Attempt) + " goes on"
 		if t.Timeout > 0 {

@@ -108,7 +108,7 @@ func TestFateOfATask(t *testing.T) {
 		{ops.Task{State: "pending", Attempts: 3}, nil, "Attempt 1 of 3 begins as soon as a worker is free.", time.Time{}},
 		{ops.Task{State: "active", Attempt: 3, Attempts: 3}, nil, "Attempt 3 of 3 goes on.", time.Time{}},
 		{ops.Task{State: "active", Attempt: 1, Attempts: 3, Timeout: ops.Millis(time.Hour)}, lock, "If it fails, attempt 2 follows. Its time is up at", at.Add(time.Hour)},
-		{ops.Task{State: "active", Crashed: true}, nil, "within two minutes", time.Time{}},
+		{ops.Task{State: "active", Crashed: true}, nil, "schedules the next attempt within two minutes", time.Time{}},
 		{ops.Task{State: "archived"}, nil, "does not run again", time.Time{}},
 		{ops.Task{State: "archived", Halts: true}, nil, "its sequence halts", time.Time{}},
 		{ops.Task{State: "archived", Snoozed: true}, nil, "comes back", time.Time{}},
