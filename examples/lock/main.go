@@ -41,7 +41,7 @@ func run(ctx context.Context, addr string, work func(context.Context) error) (er
 	return locks.Do(ctx, "migrate", work, joblock.MaxWait(time.Minute))
 }
 
-// migrate ends when ctx does: the lock is lost then, with the cause joblock.ErrLost.
+// migrate returns when ctx ends: on a signal, or with cause joblock.ErrLost if the lock was lost.
 func migrate(ctx context.Context) error {
 	lock, _ := joblock.FromContext(ctx)
 	log.Printf("migrating under fence %d", lock.Fence())
