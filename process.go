@@ -209,7 +209,7 @@ func (p *Process) Go(f func(ctx context.Context) error) {
 	}
 	p.life.TryGo(func() {
 		if err := f(p.life.Context()); err != nil {
-			p.fail("a function of Go", err)
+			p.fail("a function started with Go", err)
 		}
 	})
 }

@@ -174,7 +174,7 @@ func TestCloseSettlesAllLocks(t *testing.T) {
 	p.Go(func(ctx context.Context) error {
 		<-ctx.Done()
 		if _, err := p.Locks.Status(context.Background(), "k"); err != nil {
-			t.Errorf("the Locker is closed before a function of Go has returned: %v", err)
+			t.Errorf("the Locker is closed before a function started with Go has returned: %v", err)
 		}
 		note("function")
 		return nil
@@ -217,7 +217,7 @@ func TestCloseRightAfterStart(t *testing.T) {
 	}
 }
 
-// The error of a function of Go is logged when it happens, and Close returns it.
+// The error of a function started with Go is logged when it happens, and Close returns it.
 func TestErrorsOfFunctionsAreReported(t *testing.T) {
 	var log testkit.Log
 	p := open(t, &toolkit.Config{Logger: log.Text()})

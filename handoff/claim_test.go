@@ -81,7 +81,7 @@ func (slowBody) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// A client that sends its body slowly keeps others out for a while, not for ever.
+// A client that sends its body slowly keeps others out for a while, not forever.
 func TestSlowBodyHoldsTheLockForAWhile(t *testing.T) {
 	for name, limit := range map[string]time.Duration{"by default": 0, "as claimed": 5 * time.Minute} {
 		t.Run(name, func(t *testing.T) {

@@ -160,7 +160,7 @@ func TestBadInputIsRefusedBeforeAnythingIsParked(t *testing.T) {
 		"short unique":          {task(asynq.Unique(time.Second - 1)), nil},
 		"too many retries":      {task(asynq.MaxRetry(math.MaxInt32)), nil},
 		"too late":              {task(asynq.ProcessIn(driver.MaxPeriod)), nil},
-		"for ever":              {task(asynq.ProcessIn(math.MaxInt64)), nil},
+		"forever":               {task(asynq.ProcessIn(math.MaxInt64)), nil},
 		"past its deadline":     {task(asynq.Deadline(time.Now().Add(-time.Second))), nil},
 		"before any deadline":   {task(asynq.Deadline(time.Unix(-1, 0))), nil},
 		"due after its deadline": {task(asynq.Deadline(time.Now().Add(time.Hour))),

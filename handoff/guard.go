@@ -217,7 +217,7 @@ func (g *Guard) release(ctx context.Context, h *held) {
 		all.Go(func() {
 			err := lock.Release(ctx, joblock.Reason(enqueue.ReasonRequestOver))
 			if err != nil && !errors.Is(err, joblock.ErrNotOwner) { // ErrNotOwner: handed over to a job, or on the way
-				g.logger().WarnContext(ctx, "handoff: release after the response failed",
+				g.logger().WarnContext(ctx, "handoff: could not release a lock after the response",
 					"key", lock.Key(), "fence", lock.Fence(), "owner", (*core.Lock)(lock).Digest(), "err", err)
 			}
 		})

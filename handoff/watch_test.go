@@ -126,7 +126,7 @@ func TestLocksThatCannotBeTakenBackAreFreedLater(t *testing.T) {
 	})
 }
 
-// A server that neither answers nor goes away does not keep the request for ever,
+// A server that neither answers nor goes away does not keep the request forever,
 // nor does it decide anything.
 func TestServerThatHangsIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

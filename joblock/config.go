@@ -24,7 +24,7 @@ type Config struct {
 	Margin time.Duration
 
 	// MaxRenew is the longest time for which a lock is renewed, at most 366 days. Then the lease ends, so that a forgotten
-	// lock is not held for ever. Default: no bound.
+	// lock is not held forever. Default: no bound.
 	MaxRenew time.Duration
 
 	// Reserve is how long a parked lock stays reserved for its job, if Park has no option Reserve. From a millisecond

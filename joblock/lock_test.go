@@ -232,7 +232,7 @@ func TestStopUnregistersTheContext(t *testing.T) {
 			t.Errorf("stop ends it with %v", context.Cause(ctx))
 		}
 	}()
-	for { // for ever if the lock keeps the stopped context
+	for { // forever if the lock keeps the stopped context
 		runtime.GC()
 		select {
 		case <-collected:

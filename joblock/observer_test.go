@@ -274,7 +274,7 @@ func TestObserverThatPanicsBreaksNothing(t *testing.T) {
 	})
 }
 
-// An Observer that calls back would wait for ever for a lock that is held around it.
+// An Observer that calls back would wait forever for a lock that is held around it.
 func TestObserverIsCalledWithoutLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k *kit

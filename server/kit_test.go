@@ -379,7 +379,7 @@ func (h *hold) line() object {
 // until returns the next line of a type.
 func (h *hold) until(kind string) object {
 	h.Helper()
-	for range 1000 { // pings come for ever, and in virtual time at once
+	for range 1000 { // pings come forever, and in virtual time at once
 		o := h.line()
 		if o == nil {
 			h.Fatalf("the stream has ended without %q: %s", kind, h.read.String())

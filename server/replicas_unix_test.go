@@ -324,7 +324,7 @@ func (c *fleetClient) upTo(d time.Duration) time.Duration {
 }
 func (c *fleetClient) oneIn(n int) bool { return c.dice.IntN(n) == 0 }
 
-// call sends a request to either replica. The result sent is when.
+// call sends a request to either replica. sent is when.
 func (c *fleetClient) call(ctx context.Context, path string, body object, header ...string) (status int, o object, sent time.Time) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 4*faultTTL)
 	defer cancel()

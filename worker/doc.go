@@ -405,7 +405,7 @@
 // A task with a spare retry is snoozed by way of the archive only in a rerun. When a task is snoozed, the locks that
 // the task carries are parked.
 //
-// A carried lock belongs to its job until the job is done, so two tasks wait for ever if each carries the lock that the
+// A carried lock belongs to its job until the job is done, so two tasks wait forever if each carries the lock that the
 // other takes with WithoutOverlapping: keep the two kinds of keys apart. Two uses of WithoutOverlapping on one task are
 // safe: each snooze gives up both keys.
 //

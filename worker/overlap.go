@@ -123,7 +123,7 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) (res
 }
 
 // ready reports whether the task needs no lock: key is "", or the task carries the lock on key, or with MaxConcurrent
-// a permit of key. An Acquire of that key would wait for the task's own lock for ever. If the task has that lock only
+// a permit of key. An Acquire of that key would wait for the task's own lock forever. If the task has that lock only
 // until the task starts, the error is joblock.ErrInvalid: the handler would run without a lock. If the header cannot
 // be verified, the error snoozes the task.
 func (o *overlap) ready(ctx context.Context, task *asynq.Task, key string) (bool, error) {

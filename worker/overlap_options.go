@@ -14,7 +14,7 @@ import (
 
 // OverlapConfig configures a WithoutOverlapping. A zero field means the field's default.
 type OverlapConfig struct {
-	// MaxConcurrent lets up to so many tasks with the same key run at a time, in the whole cluster. Give all servers the
+	// MaxConcurrent lets up to n tasks with the same key run at a time, in the whole cluster. Give all servers the
 	// same number, up to limit.Max. Default: one task, under an ordinary lock.
 	MaxConcurrent int
 

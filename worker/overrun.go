@@ -8,7 +8,7 @@ import (
 )
 
 // limitOverrun makes the attempt stop renewing locks when Config.Overrun has passed since the end of a.ctx, so that a
-// handler that hangs does not hold its locks for ever. Call the returned function when the handler has ended.
+// handler that hangs does not hold its locks forever. Call the returned function when the handler has ended.
 func (a *attempt) limitOverrun(locks core.Locks) (returned func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(a.ctx, func() {

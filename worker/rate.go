@@ -199,7 +199,7 @@ func rateSnooze(got rates.Answer, now time.Time) *verdict.Snooze {
 const rateSlack = 5 * time.Second
 
 // minAfter is the shortest time for which a key is pushed back: without a bound, a provider that refuses and names no time
-// would be called again at once, for ever.
+// would be called again at once, forever.
 const minAfter = time.Second
 
 // pushedBack returns the attempt's result for asynq if the handler has returned err.

@@ -75,7 +75,7 @@ func runsOf(t *testing.T, bare bool, what string, end func(context.Context, int)
 			out.told = len(p.heard())
 		}
 		if out.state == "retry" || out.state == "pending" {
-			out.state = "alive" // asynq alone would try it for ever
+			out.state = "alive" // asynq alone would try it forever
 		}
 		if out.state == "archived" && !bare && r.status("key-a").Locked() {
 			t.Errorf("the lock is %s", r.status("key-a").State)

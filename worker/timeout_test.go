@@ -116,7 +116,7 @@ func parkErr(lock *joblock.Lock) error {
 
 // The lock of a task that is over is freed although its last handler never
 // returns: nothing else would free it before the reservation's end.
-func TestHandlerThatHangsForEverDoesNotKeepTheLockOfAnArchivedTask(t *testing.T) {
+func TestHandlerThatHangsForeverDoesNotKeepTheLockOfAnArchivedTask(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe
 		r.enqueue("a", 0, asynq.Timeout(time.Second))

@@ -11,7 +11,7 @@ import (
 )
 
 // A job that takes longer than its lock may be held has failed, by its own doing: it is
-// charged, and not tried for ever.
+// charged, and not tried forever.
 func TestLockThatIsNoLongerRenewedIsNoLossFromOutside(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe

@@ -84,7 +84,7 @@ func (e *engine) reschedule(k *Lock) {
 }
 
 // placeLocked puts k where it belongs in the queue. A handle that no longer holds the lock is removed: its deadline
-// never moves, and would keep the goroutine busy for ever. placeLocked reads that state again, because of a Reclaim
+// never moves, and would keep the goroutine busy forever. placeLocked reads that state again, because of a Reclaim
 // that the caller may not have seen.
 func (e *engine) placeLocked(k *Lock) {
 	var live bool

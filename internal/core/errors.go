@@ -38,7 +38,7 @@ var (
 var ErrForeign = errors.New("another program or a newer build of the toolkit has written it")
 
 // ErrNotRenewed is the cause of an ErrLost if the holder itself had ended the renewal. Package worker distinguishes
-// this loss from one that came from outside: otherwise it would snooze a job for ever that takes longer than its lock
+// this loss from one that came from outside: otherwise it would snooze a job forever that takes longer than its lock
 // may be held.
 var ErrNotRenewed = errors.New("the holder had ended its renewal (NoRenew or MaxRenew)")
 

@@ -183,7 +183,7 @@ func record(t *testing.T, server *redistest.Server, key string) string {
 }
 
 // While Redis is away for longer than the TTL the work is cancelled in time, nothing
-// blocks for ever, and afterwards the key can be had again.
+// blocks forever, and afterwards the key can be had again.
 func TestRedisAwayForLongerThanTTL(t *testing.T) {
 	for _, tt := range []struct {
 		name       string

@@ -64,7 +64,7 @@ func Linearizable(events []Event, timeout time.Duration) []Violation {
 	keys := byKey(events)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		steps := stepsOf(withLine(key, keys))
-		left := max(time.Until(deadline), time.Millisecond) // 0 would be for ever
+		left := max(time.Until(deadline), time.Millisecond) // 0 would be forever
 		if res := porcupine.CheckOperationsTimeout(leaseModel, steps, left); res != porcupine.Ok {
 			out = append(out, Violation{RuleOrder, key, fmt.Sprintf("%d calls, %s", len(steps), res)})
 		}

@@ -3,7 +3,7 @@ package driver
 import "time"
 
 // JobKeep is how long a Store keeps an entry of the index that is due and that no Due returns. Without JobKeep the
-// index would grow for ever where no keeper runs. A keeper that was away for longer does not find the dropped
+// index would grow forever where no keeper runs. A keeper that was away for longer does not find the dropped
 // entries; their locks end with their reservations.
 const JobKeep = 24 * time.Hour
 

@@ -172,7 +172,7 @@ func (k *Kit) Go(f func(ctx context.Context) error) {
 	k.t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
-			k.t.Errorf("joblocktest: a function of Go: %v", err)
+			k.t.Errorf("joblocktest: a function started with Go: %v", err)
 		}
 	})
 }

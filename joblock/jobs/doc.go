@@ -26,7 +26,7 @@
 // Reserve keeps their places, and Free gives their places up. A job that has got its key has to be started: see Listen.
 // Line shows who waits.
 //
-// The store drops an entry that no Due has returned for a day. Otherwise the index would grow for ever where no keeper
+// The store drops an entry that no Due has returned for a day. Otherwise the index would grow forever where no keeper
 // runs. The lock of a dropped entry ends with its reservation.
 //
 // Every function can return these errors of package joblock: ErrInvalid for a Locker that joblock.New has not made

@@ -21,7 +21,7 @@
 // ErrHeld and ErrTimeout describe the holder whose lease ends first. Package event says which key an event has.
 //
 // A call that waits is ErrInvalid with a context that carries a permit of the key: holders that wait for each other's
-// permits would wait for ever. So is TryAcquire if the context carries all permits of the key.
+// permits would wait forever. So is TryAcquire if the context carries all permits of the key.
 //
 // Use the same n for a key everywhere. While a deployment changes n, there are at most as many holders as the larger
 // n allows. A lock that is taken on the limit's key without a Limit does not count.

@@ -89,7 +89,7 @@ func (p *permits) try(ctx context.Context) (*core.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.tellSize(ctx, recs[0])
+	p.recordSize(ctx, recs[0])
 	for i, rec := range recs[1:] {
 		if st := core.StatusOf(rec); st.Locked() {
 			p.refused(&joblock.Error{Holder: st.Holder, Job: st.Job, Remaining: cmp.Or(st.Lease, st.Reserved), State: st.State})

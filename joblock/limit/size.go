@@ -19,20 +19,21 @@ const (
 	sizePause = time.Minute
 )
 
-// tellSize writes the number of permits into a record of its own, unless the record has the number. Only people read
-// the record. was is that record, as read by a call that had to read the permits anyway, so an acquisition that gets a
+// recordSize writes the number of permits into a record of its own, unless old, which is that record, has the number.
+// Only people read the record. A call that had to read the permits anyway has read old, so an acquisition that gets a
 // permit at once pays nothing.
 //
-// The record is that of a lock whose lease ends at once, and whose holder label is a keyspace.Said: one call writes it, and
-// it needs no release. If the call fails, a later acquisition writes the number.
-func (p *permits) tellSize(ctx context.Context, was driver.Record) {
-	said, known := keyspace.ParseSaid(was.Holder)
-	age := was.Now.Sub(was.Since)
-	if was.Fence != 0 && (age < sizePause || known && said.N == p.n && age < sizeKept/2) {
+// The record is that of a lock whose lease ends at once. The number is in its holder label, as the text of a
+// keyspace.Said. So one call writes the record, and no release is needed. If the call fails, a later acquisition writes
+// the number.
+func (p *permits) recordSize(ctx context.Context, old driver.Record) {
+	said, known := keyspace.ParseSaid(old.Holder)
+	age := old.Now.Sub(old.Since)
+	if old.Fence != 0 && (age < sizePause || known && said.N == p.n && age < sizeKept/2) {
 		return
 	}
 	if said.N == p.n {
-		said.Since = cmp.Or(said.Since, was.Since)
+		said.Since = cmp.Or(said.Since, old.Since)
 	} else {
 		said = keyspace.Said{N: p.n, Before: said.N, First: p.asked.Holder}
 	}

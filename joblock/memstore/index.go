@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// settled is the remainder by 4 of the Mark of a settled entry.
+// settled is Mark % 4 of an entry that was settled.
 const settled = 2
 
 // index is the index of jobs. index.order is a heap by Mark, so that due reads only due entries.
@@ -48,7 +48,7 @@ func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	x.put(now, e, grace, 0)
 }
 
-// put makes e due after wait or some µs later, and ends e's Mark. The parameter kind is the
+// put makes e due after wait or some µs later, and ends e's Mark. kind is the
 // remainder of the new Mark by 4.
 func (x *index) put(now instant, e *entry, wait time.Duration, kind int64) {
 	due := now.us + wait.Microseconds()

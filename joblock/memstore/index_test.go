@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
-// Where no keeper runs the index must not grow for ever; where one is away for a
+// Where no keeper runs the index must not grow forever; where one is away for a
 // while it must not forget.
 func TestUnreadEntriesAreDroppedAfterADay(t *testing.T) {
 	ctx := context.Background()

@@ -18,9 +18,9 @@ type listener struct {
 }
 
 // Subscribe implements driver.Store. No push is lost: the call that causes a push delivers the push to all
-// subscribers of the inbox before the call returns. Several calls may deliver at a time. The function deliver may
-// call the Store, because the Store's mutex is free during a delivery. The function deliver must not call stop: stop
-// waits for deliver to return.
+// subscribers of the inbox before the call returns. Several calls may deliver at a time. deliver may call
+// the Store, because the Store's mutex is free during a delivery. deliver must not call stop: stop waits for deliver
+// to return.
 func (s *store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
 	if _, err := s.enter(ctx); err != nil {
 		return nil, err

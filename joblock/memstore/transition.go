@@ -241,7 +241,7 @@ func (r *record) pass(now instant, req driver.ReleaseRequest, q *record, a answe
 	return a
 }
 
-// reserve has no row "again" in the table: a repeated call finds that the reservation lasts long enough.
+// reserve does not recognize a repeated call: it only finds that the reservation lasts long enough.
 func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer) {
 	p := r.placeOf(req.Nonce)
 	switch {

@@ -134,7 +134,7 @@ func PushBack(ctx context.Context, locks *joblock.Locker, key string, d time.Dur
 
 // RetryAfter returns an error for a handler inside of worker.Worker.RateLimit to return when a provider has refused the
 // call for now. It pushes key back, as PushBack does, and snoozes the task for that time, which counts as a second if it is
-// less, and as 366 days if it is more. No retry is charged, and the job comes first then. A provider that never stops refusing keeps the job for ever: give the task a Deadline. From any other
+// less, and as 366 days if it is more. No retry is charged, and the job comes first then. A provider that never stops refusing keeps the job forever: give the task a Deadline. From any other
 // handler it is an error like others.
 func RetryAfter(key string, after time.Duration) error { return &rates.Refusal{Key: key, After: after} }
 

@@ -98,7 +98,7 @@ func (s *store) acknowledgedOn(
 
 // acknowledgedAt sends items to addr, because the node in the parameter from has redirected them. If the node at addr
 // redirects an item too, acknowledgedAt follows, at most hops times. To begin again would not help then: the cluster
-// client may still name the first node. The result again has the items that have to be sent again.
+// client may still name the first node. again has the items that have to be sent again.
 func (s *store) acknowledgedAt(
 	ctx context.Context, rdb redis.UniversalClient, from sender, addr string, sc *script, items []int, cmds []*redis.Cmd, out []answer, try, hops int,
 ) (again []int) {

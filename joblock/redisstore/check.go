@@ -87,7 +87,7 @@ func (c *check) has(subject string) bool {
 	return slices.ContainsFunc(c.report, func(f Finding) bool { return f.Subject == subject && f.Severity != Well })
 }
 
-// client looks at the kind of client.
+// client checks that the type of the client suits the server.
 func (c *check) client(ctx context.Context) {
 	switch c.s.ops.(type) {
 	case *redis.Ring:

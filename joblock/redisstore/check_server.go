@@ -34,7 +34,7 @@ func (n *checkedServer) unread(command string) {
 		"what it would tell was not checked", "run Check as a user with +info +config|get, or ask who runs the server")
 }
 
-// config returns a setting. The result ok is false if this user may not read the setting.
+// config returns a setting. ok is false if this user may not read the setting.
 func (n *checkedServer) config(ctx context.Context, rdb *redis.Client, name string) (val string, ok bool) {
 	all, err := rdb.ConfigGet(ctx, name).Result()
 	val, ok = all[name]

@@ -65,7 +65,7 @@ var spoiled = map[string][]string{
 	"place of a job and reason": {"q", "0 1 1", "q0", "99999999999999\n2001\n        1000\nwho\nholder\nq/1\nwhy\n0000000000000\nchannel\n1795307164008897", "w0000000000000", "0"},
 	"place without a time":      {"q", "0 1 1", "q0", "99999999999999\n2001\n        1000\nwho\nholder\nq/1\n\n0000000000000\nchannel\n", "w0000000000000", "0"},
 	"place of an odd time":      {"q", "0 1 1", "q0", "99999999999999\n2001\n        1000\nwho\nholder\nq/1\n\n0000000000000\nchannel\n1 2 3 4 5 6 7 8 ", "w0000000000000", "0"},
-	"place kept for ever":       {"q", "0 1 1", "q0", strings.Repeat("9", 400) + "\n2001\n        1000\nwho\nholder\nq/1\n\n0000000000000\nchannel\n1795307164008897", "w0000000000000", "0"},
+	"place kept forever":        {"q", "0 1 1", "q0", strings.Repeat("9", 400) + "\n2001\n        1000\nwho\nholder\nq/1\n\n0000000000000\nchannel\n1795307164008897", "w0000000000000", "0"},
 	"place of another call":     {"q", "0 2 2", "q0", "99999999999999\n2001\n        1000\nwho\nholder\nq/2\n\n0000000000000\nchannel\n1795307164008897", "w0000000000000", "1", "q1", "garbage"},
 	"places without a count":    {"q", "0 1 1", "q7", "garbage", "q-1", "garbage", "qq", "garbage", "w", "x"},
 }

@@ -133,7 +133,7 @@ func TestIndexIsPlainInRedisAndNotListed(t *testing.T) {
 	})
 }
 
-// Where no keeper runs the index must not grow for ever; where one is away for a
+// Where no keeper runs the index must not grow forever; where one is away for a
 // while it must not forget.
 func TestUnreadEntriesAreDroppedAfterADay(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
@@ -257,7 +257,7 @@ func TestRoundTripsOfTheIndex(t *testing.T) {
 				r, err = k.Resume(ctx, driver.ResumeRequest{Key: term.Key, Owner: term.Owner, Nonce: k.nonce(), TTL: long, Retain: long, Job: "q/1"})
 				wantOutcome(t, "resume", r, err, driver.OutcomeOK)
 				if !r.Recovered {
-					t.Error("not recovered")
+					t.Error("Recovered is not set")
 				}
 				if got := seen.Hits(); i > 0 && got != c.recover {
 					t.Errorf("%d commands to recover, want %d", got, c.recover)

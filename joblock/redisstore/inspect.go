@@ -27,7 +27,7 @@ func (s *store) Inspect(ctx context.Context, req driver.InspectRequest) ([]drive
 	return recs, err
 }
 
-// inspect reads the records of req.Keys, and calls the function found once for each key, even for a key
+// inspect reads the records of req.Keys, and calls found once for each key, even for a key
 // without a record.
 func (s *store) inspect(ctx context.Context, req driver.InspectRequest, found func(i int, rec driver.Record, exists bool)) error {
 	var failed error
@@ -62,7 +62,7 @@ func (s *store) inspect(ctx context.Context, req driver.InspectRequest, found fu
 	return failed
 }
 
-// inspectMany reads many records with each script. The result single has the indexes of the keys that have no answer,
+// inspectMany reads many records with each script. single has the indexes of the keys that have no answer,
 // because the server has refused the script.
 func (s *store) inspectMany(ctx context.Context, req driver.InspectRequest, answered func(i int, a answer)) (single []int) {
 	parts := make(map[int][]int) // the indexes of the keys, by part

@@ -45,7 +45,7 @@ func setPassword(t testing.TB, srv *redistest.Server, old, password string) {
 }
 
 // A password that is wrong or missing is reported as what it is by the first call; the
-// server is not stormed with attempts to log in, and a wait does not last for ever.
+// server is not stormed with attempts to log in, and a wait does not last forever.
 func TestWrongPassword(t *testing.T) {
 	for name, c := range map[string]struct{ password, cause string }{
 		"wrong": {"wrong", "WRONGPASS"}, "none": {"", "NOAUTH"},

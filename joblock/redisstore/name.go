@@ -65,7 +65,7 @@ func (s *store) indexes() string {
 // name returns the Redis key of the record of key.
 func (s *store) name(key string) string { return s.index(s.part(key)) + key }
 
-// keyOf returns the key whose record has the given Redis key. The result ok is false if no record can have that Redis
+// keyOf returns the key whose record has the given Redis key. ok is false if no record can have that Redis
 // key.
 func (s *store) keyOf(name string) (key string, ok bool) {
 	key, ok = strings.CutPrefix(name, s.prefix)

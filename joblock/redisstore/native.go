@@ -137,7 +137,7 @@ func (n *native) wait(key string) {
 	}
 }
 
-// remember keeps an ended record for life, for the next Acquire of key.
+// remember keeps e for the next Acquire of key, until life has passed.
 func (n *native) remember(key string, e endedRecord, life time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -319,7 +319,7 @@ func TestNativeBeliefs(t *testing.T) {
 			t.Error("a key that is not contended goes by script")
 		}
 		if time.Sleep(contendedFor + 1); !n.ready(t.Context(), nil, "key") {
-			t.Error("a key that was contended goes by script for ever")
+			t.Error("a key that was contended goes by script forever")
 		}
 		n.off = true
 		if n.wait("key"); n.ready(t.Context(), nil, "key") || n.mark("key").Load() > time.Now().UnixNano() {

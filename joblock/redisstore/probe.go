@@ -162,7 +162,7 @@ func (p *probe) handOver(ctx context.Context) error {
 	p.step = "subscribe"
 	const waiter = "waiter"
 	pushed := make(chan string, 1)
-	// The parameter own is false: the probe is about pushes that go through the server, as pushes of other processes
+	// own is false: the probe is about pushes that go through the server, as pushes of other processes
 	// do.
 	stop, err := p.s.subscribe(ctx, p.id, false, func(push driver.Push) {
 		select {

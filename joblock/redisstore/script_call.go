@@ -164,8 +164,8 @@ func (s *store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Repl
 	return parseReply(sc, a.val)
 }
 
-// batch makes one call per request. An item without an answer stays OutcomeUnknown. The result err is the
-// error of the first such item, as firstError chooses: a thousand equal errors, joined, would not help. The result unfinished has the
+// batch makes one call per request. An item without an answer stays OutcomeUnknown. err is the
+// error of the first such item, as firstError chooses: a thousand equal errors, joined, would not help. unfinished has the
 // indexes of the releases whose answer was errMore.
 func batch[R any](ctx context.Context, s *store, m *merger, sc *script, reqs []R, call func(*R) *scriptCall) (replies []driver.Reply, unfinished []int, err error) {
 	replies = make([]driver.Reply, len(reqs))
@@ -179,7 +179,7 @@ func batch[R any](ctx context.Context, s *store, m *merger, sc *script, reqs []R
 }
 
 // some makes the calls for the given items of a batch, and sets the replies to these items. The result
-// left has the items whose answer was errMore or errUnlisted. The result apart has the items with two keys that the
+// left has the items whose answer was errMore or errUnlisted. apart has the items with two keys that the
 // server refused because of their slots. None of these is an error of the batch.
 func some[R any](
 	ctx context.Context, s *store, m *merger, sc *script, reqs []R, items []int, replies []driver.Reply, call func(*R) *scriptCall,

@@ -56,7 +56,7 @@ type shards struct {
 	off   bool // the server has no shard channels, or this user may not use these
 }
 
-// shardPart is a part of the locks in which this process waits.
+// shardPart is a part of the locks that has a lock for which this process waits.
 type shardPart struct {
 	until time.Time  // when the last place has ended that this process has taken in a queue of the part, and shardLinger
 	node  *shardNode // where the part's channel is subscribed to, or nil
@@ -91,7 +91,7 @@ func (h *shards) stop() {
 	h.work.Wait()
 }
 
-// want says that this process waits in a part, for at most the given time from now. The result sure says that
+// want says that this process waits in a part, for at most the given time from now. sure says that
 // the part's channel is subscribed to.
 func (h *shards) want(part int, patience time.Duration) (sure bool) {
 	until := time.Now().Add(patience + shardLinger)
@@ -372,7 +372,7 @@ func (i *shardInboxes) add(inbox string, h *shards) (stop func()) {
 	}
 }
 
-// want says that an Acquire with this inbox is about to wait. The result sure says that the inbox is
+// want says that an Acquire with this inbox is about to wait. sure says that the inbox is
 // subscribed to at the node of the part.
 func (i *shardInboxes) want(inbox string, part int, patience time.Duration) (sure bool) {
 	i.mu.RLock()

@@ -127,7 +127,7 @@ func (s *store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 	}, nil
 }
 
-// listen calls the function hear with each message, until ctx ends. If the connection breaks, go-redis
+// listen calls hear with each message, until ctx ends. If the connection breaks, go-redis
 // makes a new one. The method Channel of a redis.PubSub would do the same with two more switches of goroutines for each
 // message.
 func listen(ctx context.Context, from *ear, hear func(text string)) {

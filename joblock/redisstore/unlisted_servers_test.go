@@ -116,7 +116,7 @@ func (p *parkers) check(when string) {
 }
 
 // While a slot moves, at each step of the move, and after the SIGKILL of a master, no
-// parked lock is lost or missing in the index; and no entry stays for ever.
+// parked lock is lost or missing in the index; and no entry stays forever.
 func TestNoLockIsUnlistedWhenSlotsMoveAndMastersDie(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1, "--cluster-node-timeout", "2000")

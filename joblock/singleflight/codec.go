@@ -59,8 +59,7 @@ func decodeResult[T any](memo []byte, now time.Time) (v T, left time.Duration) {
 	if age < 0 || age >= h.Fresh || h.Fresh > driver.MaxPeriod.Milliseconds() || !wellFormed(body) {
 		return v, 0
 	}
-	// A decoder that belongs to T may panic if it has not written these bytes. An error or a panic may leave half a T
-	// in v.
+	// T's own decoder may panic on bytes that T's own encoder did not write. An error or a panic may leave half a T in v.
 	defer func() {
 		if recover() != nil || left == 0 {
 			v, left = *new(T), 0

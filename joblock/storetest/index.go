@@ -247,7 +247,7 @@ var indexCases = []testCase{
 		reply := k.resume(req)
 		k.want("resume", reply, driver.OutcomeOK)
 		if !reply.Recovered {
-			k.Error("not recovered")
+			k.Error("Recovered is not set")
 		}
 		k.lapse()
 		k.wantDue(10, "q/job key")
@@ -265,7 +265,7 @@ var indexCases = []testCase{
 		reply := k.reserve(req)
 		k.want("reserve", reply, driver.OutcomeOK)
 		if !reply.Recovered {
-			k.Error("not recovered")
+			k.Error("Recovered is not set")
 		}
 		k.lapse()
 		found := k.due(10, long)

@@ -167,7 +167,7 @@ var lineCases = []testCase{
 		}
 		pushed("behind", "q/6") // pushes may come late, but in order
 		if n := m.left(); n != 0 {
-			k.Errorf("%d pushes for jobs that their callers start", n)
+			k.Errorf("%d pushes, want none: the callers of Release start these jobs", n)
 		}
 	}},
 	{"a waiting process gets its push, even if the caller starts jobs", func(k *kit) {
@@ -494,15 +494,15 @@ var lineCases = []testCase{
 		for _, limit := range []int{1, 2, 3, driver.MaxBatch} {
 			got := k.line("key", limit)
 			if len(got) != len(want) {
-				k.Fatalf("by %d: %d places, want %d", limit, len(got), len(want))
+				k.Fatalf("limit %d: %d places, want %d", limit, len(got), len(want))
 			}
 			for i, p := range got {
 				w := want[i]
 				if p.Holder != w.Holder || p.Job != w.Job || !samePlaceTime(p.Since, w.Since) || !samePlaceTime(p.Until, w.Until) {
-					k.Errorf("by %d: place %d is %+v, want %+v", limit, i, p, w)
+					k.Errorf("limit %d: place %d is %+v, want %+v", limit, i, p, w)
 				}
 				if p.Ahead < i || p.Ahead > i+2 {
-					k.Errorf("by %d: %d places before place %d", limit, p.Ahead, i)
+					k.Errorf("limit %d: place %d has %d places ahead, want from %d to %d", limit, i, p.Ahead, i, i+2)
 				}
 			}
 		}

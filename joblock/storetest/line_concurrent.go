@@ -75,7 +75,7 @@ func (w *waiters) job(job string, leaves bool, joined func()) error {
 			return w.run(take, own)
 		}
 		if r.Outcome != driver.OutcomeHeld || r.Since.IsZero() || !r.Since.Equal(since) {
-			return fmt.Errorf("take %d: %+v, want the place since %s", turn, r, since)
+			return fmt.Errorf("take %d: %+v, want the place that the job has had since %s", turn, r, since)
 		}
 		runtime.Gosched()
 	}

@@ -29,7 +29,7 @@ func (k *kit) admit(req driver.AdmitRequest, want driver.Outcome) driver.AdmitRe
 	return replies[0]
 }
 
-// starts admits starts of ids, which must be.
+// starts asks for starts of ids, and fails the test unless each is admitted.
 func (k *kit) starts(ids ...string) (last driver.AdmitReply) {
 	k.Helper()
 	for _, id := range ids {
@@ -38,7 +38,7 @@ func (k *kit) starts(ids ...string) (last driver.AdmitReply) {
 	return last
 }
 
-// waits asks for starts of ids, which must wait.
+// waits asks for starts of ids, and fails the test unless each has to wait.
 func (k *kit) waits(ids ...string) (last driver.AdmitReply) {
 	k.Helper()
 	for _, id := range ids {

@@ -16,7 +16,7 @@ var resumeCases = []testCase{
 		reply := k.resume(req)
 		k.wantGrant("resume", reply, parked.fence)
 		if reply.Recovered {
-			k.Error("recovered, want not: the reservation stood")
+			k.Error("Recovered is set, although the reservation had not ended")
 		}
 		r := k.wantState("key", driver.StateHeld)
 		if r.Owner != "me" || r.Fence != reply.Fence || r.Holder != "worker 7" || r.Job != "q/job" || !r.Since.Equal(since) {
@@ -94,7 +94,7 @@ var resumeCases = []testCase{
 			reply := k.resume(req)
 			k.wantGrant("resume", reply, parked.fence)
 			if reply.Recovered {
-				k.Error("recovered, want not: the reservation stood")
+				k.Error("Recovered is set, although the reservation had not ended")
 			}
 			if r := k.wantState("key", driver.StateHeld); r.Job != "" || r.Reserved != r.Lease || !within(r.Lease, long) {
 				k.Errorf("job %q, lease %s, reserved %s; want a plain lock of %s", r.Job, r.Lease, r.Reserved, long)
@@ -112,7 +112,7 @@ var resumeCases = []testCase{
 		k.wantGrant("resume", k.resume(req), parked.Fence)
 		r := k.wantState("key", driver.StateHeld)
 		if r.Job != "q/one" || r.Reserved != r.Lease+2*long {
-			k.Errorf("job %q, reserved %s with a lease of %s, want q/one and %s more", r.Job, r.Reserved, r.Lease, 2*long)
+			k.Errorf("job %q, reserved for %s, lease %s, want q/one, reserved for %s longer than the lease", r.Job, r.Reserved, r.Lease, 2*long)
 		}
 		k.lapse() // the Grace is 0
 		if due := k.due(10, long); !slices.ContainsFunc(due, func(l driver.Entry) bool { return l.Key == "key" && l.Job == "q/one" }) {
@@ -131,7 +131,7 @@ var resumeCases = []testCase{
 		reply := k.resume(k.resumeReq("key", "me", "q/job"))
 		k.wantGrant("resume", reply, dead.fence)
 		if reply.Recovered {
-			k.Error("recovered, want not: the reservation stood")
+			k.Error("Recovered is set, although the reservation had not ended")
 		}
 		before := k.inspect("key")
 		zombie := byFence("key", "me", dead.fence)

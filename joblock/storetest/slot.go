@@ -91,7 +91,7 @@ var slotCases = []testCase{
 			}
 		}
 		if n := m.left(); n != 0 {
-			k.Errorf("%d pushes for jobs that their callers start", n)
+			k.Errorf("%d pushes, want none: the callers of Release start these jobs", n)
 		}
 		k.want("free a slot that another job has", k.release(k.freeReq(never, "q/none")), driver.OutcomeWrongJob)
 		k.wantSlotOf(never, k.lineReq("key", "q/1"))

@@ -150,7 +150,7 @@ func TestFeedOfAJournalThatIsAway(t *testing.T) {
 	})
 }
 
-// What is no stream of events is no reason to try for ever.
+// What is no stream of events is no reason to try forever.
 func TestFeedThatIsRefused(t *testing.T) {
 	following(t, "x", func(t *testing.T, s *script, feed client.Feed) {
 		s.answers = []func(*http.Request) (*http.Response, error){func(r *http.Request) (*http.Response, error) {

@@ -196,7 +196,7 @@ var mutants = []mutant{
 	{"a step of a chain does not wait for the end of the step before",
 		[]edit{{"worker/resume.go", "snoozed := r.awaitPrev(); snoozed != nil", "snoozed := r.awaitPrev(); false && snoozed != nil"}},
 		[]string{"ran ["}, false, "TestCrashBetweenTheStepsOfAChain"},
-	{"a step of a chain that was handed on waits for ever",
+	{"a step of a chain that was handed on waits forever",
 		[]edit{{"worker/gone.go", "sts[0]); mine {", "sts[0]); mine && false {"}},
 		[]string{"never happened"}, false, "TestCrashBetweenTheStepsOfAChain"},
 	{"a keeper frees the lock of a step that is about to be enqueued",

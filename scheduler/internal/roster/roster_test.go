@@ -116,7 +116,7 @@ func TestNodesAreReadBack(t *testing.T) {
 	}
 }
 
-// Whatever a memo has, no function panics or goes on for ever.
+// Whatever a memo has, no function panics or goes on forever.
 func FuzzNode(f *testing.F) {
 	f.Add([]byte(`{"v":1,"n":3,"jobs":"////////////////"}`))
 	f.Fuzz(func(t *testing.T, memo []byte) {

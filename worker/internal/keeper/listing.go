@@ -72,7 +72,7 @@ func (s *size) pays(lookups int) bool {
 // listing has the tasks that one round of reading has shown. A task in a list was alive when its page was read. Its
 // absence proves nothing: the task may have moved while the pages were read.
 type listing struct {
-	seed  maphash.Seed        // a new seed for each listing, so that two tasks do not collide for ever
+	seed  maphash.Seed        // a new seed for each listing, so that two tasks do not collide forever
 	tasks map[uint64]sighting // by the hash of the ID
 	began time.Time
 }

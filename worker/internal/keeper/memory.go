@@ -16,7 +16,7 @@ const readings = 4
 // list. To be safe, each lock is also read from time to time. A lock takes 20 to 40 bytes in each of the maps until and
 // last, and is in one of them or in both.
 type memory struct {
-	seed        maphash.Seed // a new seed for each memory, so that two locks do not collide for ever
+	seed        maphash.Seed // a new seed for each memory, so that two locks do not collide forever
 	until, last map[uint64]int64
 	began       time.Time // of until; before then, reservations were noted in last
 }

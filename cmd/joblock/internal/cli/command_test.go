@@ -206,7 +206,7 @@ func (r *resource) check() {
 	}
 }
 
-// await waits until the function ok is true of the resource.
+// await waits until ok is true of the resource.
 func (r *resource) await(what string, ok func() bool) {
 	r.t.Helper()
 	over := time.After(patience)

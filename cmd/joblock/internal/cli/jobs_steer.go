@@ -187,7 +187,7 @@ Before it asks, drop shows the payload, as "joblock jobs get --payload" does.
 					return "", err
 				}
 				step = task.Step
-				text := fmt.Sprintf("This deletes the task %s for ever: %s.", args[0], taskText(task))
+				text := fmt.Sprintf("This deletes the task %s forever: %s.", args[0], taskText(task))
 				if keys := keysOfJob(locks); len(keys) > 0 {
 					text += fmt.Sprintf(" A keeper gives %s to the next one; \"joblock explain\" says when.", quoted(keys))
 				}
@@ -365,7 +365,7 @@ func cancelText(t ops.Task, then ops.Then, locks []ops.Job) string {
 	text := fmt.Sprintf("This asks the handler that runs the task %s to stop: %s. A handler that ignores that goes on.", t.Job(), taskText(t))
 	switch {
 	case then == ops.ThenDrop:
-		return text + fmt.Sprintf(" When it has returned, within %s, the task is deleted for ever, before another attempt begins.%s", ops.EndWait, givenText(t, locks, false))
+		return text + fmt.Sprintf(" When it has returned, within %s, the task is deleted forever, before another attempt begins.%s", ops.EndWait, givenText(t, locks, false))
 	case then == ops.ThenArchive:
 		return text + fmt.Sprintf(" When it has returned, within %s, the task goes into asynq's archive, before another attempt begins, to be run later.%s", ops.EndWait, givenText(t, locks, true))
 	case t.Attempt >= t.Attempts:

@@ -172,7 +172,7 @@ func TestJobsAreSteered(t *testing.T) {
 	q.do("audit").wants(0, "archive task", "wait")
 	q.do("jobs", "archive", "webhooks/acme-2").wants(exitUsage, `The sequence of "webhooks:acme" halts with it`).lacks("to the next one")
 	q.do("jobs", "archive", "webhooks/acme-3").wants(exitUsage, `gives "webhooks:acme" to the next one`).lacks("halts with it")
-	q.do("jobs", "drop", "exports/41").wants(exitUsage, "deletes the task exports/41 for ever: export, pending", `"exports:acct-7"`, "Its payload: (0 bytes)", "--yes")
+	q.do("jobs", "drop", "exports/41").wants(exitUsage, "deletes the task exports/41 forever: export, pending", `"exports:acct-7"`, "Its payload: (0 bytes)", "--yes")
 	q.do("jobs", "drop", "exports/41", "--yes").wants(0, "deleted the task exports/41")
 	q.do("jobs", "drop", "exports/41", "--yes").wants(exitNo, "no such task")
 	q.do("jobs", "run", "exports/41").wants(exitNo, "no such task")

@@ -190,7 +190,7 @@ func printAll[T any](p *printer, columns []column[T], rows iter.Seq2[T, error]) 
 	return cmp.Or(end(), p.out.Flush())
 }
 
-// batches calls the function print with rows, several at a time, until all rows were printed. No row waits longer than
+// batches calls print with rows, several at a time, until all rows were printed. No row waits longer than
 // the pause of p.
 func batches[T any](p *printer, rows iter.Seq2[T, error], print func([]T) error) error {
 	type item struct {

@@ -93,7 +93,7 @@ func (s *safeBuffer) String() string {
 	return s.b.String()
 }
 
-// own returns this program's arguments for a command under joblock. The parameter mode is that of the function command.
+// own returns this program's arguments for a command under joblock. mode is that of the function command.
 func (s *stage) own(name, mode string) []string {
 	s.Helper()
 	file, err := os.Executable()
