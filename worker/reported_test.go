@@ -402,7 +402,7 @@ func TestRatesAsReportedElsewhere(t *testing.T) {
 			}
 		})
 	})
-	t.Run("jobs that have their place wait for the rate, and after a restart for ever", func(t *testing.T) { // hatchet-dev/hatchet#4804
+	t.Run("jobs that have their place wait for the rate, and after a restart forever", func(t *testing.T) { // hatchet-dev/hatchet#4804
 		kept(t, func(r *rig) {
 			l, k := r.line(), &rated{rig: r}
 			s := limitedTo(oneLimit(rate.Limit{Key: "provider", N: 1, Per: 20 * time.Second}))

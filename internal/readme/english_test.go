@@ -13,7 +13,7 @@ import (
 
 // foreign are words that read as translated: software reports and fails, it does not tell or heed, and those who act have
 // a name, such as the holder or another caller. A comment begins with the name of what it describes.
-var foreign = regexp.MustCompile(`(?i)\b(nobody|somebody|whoever|anew|besides?|told|heed(s|ed|ing)?|in vain|hears? of|becomes? of|of its own accord|for ever)\b` +
+var foreign = regexp.MustCompile(`(?i)\b(nobody|somebody|whoever|anew|besides?|told|heed(s|ed|ing)?|in vain|hears? of|becomes? of|of its own accord)\b` +
 	`|^// The (method|function|type|variable|constant) \w{3}`)
 
 // written has the extensions of the files that people write and read.
