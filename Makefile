@@ -132,8 +132,8 @@ server-runs: setup ## the lock server: STREAMS (default 10,000) streams and thei
 	cd server && go test -tags servers -run '^$$' -bench Pair -benchtime 20000x .
 
 .PHONY: kills
-kills: setup ## processes that debounce, that replace jobs, and that cancel jobs in progress, are killed for KILLS (default 2m)
-	JOBLOCK_KILLS=$(or $(KILLS),2m) go test -tags servers -count=1 -timeout 0 -v -run KilledProcesses ./internal/e2e
+kills: setup ## processes that enqueue, work and operate are killed for KILLS (default 2m), for each control in turn; by a ledger outside of Redis
+	JOBLOCK_KILLS=$(or $(KILLS),2m) JOBLOCK_CHAINS=$(or $(KILLS),2m) go test -tags servers -count=1 -timeout 0 -v -run 'KilledProcesses|ChainsSurvive' ./internal/e2e
 
 .PHONY: mutants
 mutants: setup ## break rules of the locks one by one; the torture must find each of them out

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,8 +22,13 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/rate"
+	"github.com/joblock/toolkit/scheduler"
+	"github.com/joblock/toolkit/scheduler/asynqtick"
 	"github.com/joblock/toolkit/worker"
 )
+
+// pauseDays is the length of the pause in TestPauseOfDays.
+var pauseDays = 2
 
 // pauseKey pauses key as an operator does; atMost 0 is without an end.
 func (r *rig) pauseKey(key string, atMost time.Duration) {
@@ -243,48 +249,174 @@ func TestPausedSequence(t *testing.T) {
 	}
 }
 
-// A pause of days costs a job nothing, with a keeper that dies and workers that are away: the locks stay reserved for their jobs,
-// the places in their lines stay, and no retry is charged. A keeper works for half a minute, and the next begins four minutes later. JOBLOCK_PAUSE_DAYS
-// changes the length.
+// A pause of days costs no job anything, whatever its lock, though keepers die again and again and workers are away for most of
+// the time: locks stay reserved for their jobs, places in lines stay, the newest payload of a debounce is kept, and cron jobs
+// go on to enqueue. A keeper works for half a minute, and the next begins four minutes later. With the tag servers the pause lasts a
+// week, otherwise two days; JOBLOCK_PAUSE_DAYS changes that.
 func TestPauseOfDays(t *testing.T) {
-	days := 2
+	days := pauseDays
 	if n, err := strconv.Atoi(os.Getenv("JOBLOCK_PAUSE_DAYS")); err == nil {
 		days = n
 	}
 	virtual(t, func(r *rig) {
 		l := r.line()
 		var p probe
+		var mu sync.Mutex
+		payloads := map[string][]string{} // that ran, by the key of their jobs
+		handler := p.handler(succeed)
+		handle := func(ctx context.Context, task *asynq.Task) error {
+			mu.Lock()
+			lock, _ := joblock.FromContext(ctx)
+			payloads[lock.Key()] = append(payloads[lock.Key()], string(task.Payload()))
+			mu.Unlock()
+			return handler(ctx, task)
+		}
+		// The payload of a task for WithoutOverlapping is its key.
+		overlapping := func(key string, cfg *worker.OverlapConfig) middleware {
+			return func(w *worker.Worker) asynq.MiddlewareFunc {
+				return w.WithoutOverlapping(func(task *asynq.Task) string {
+					if string(task.Payload()) != key {
+						return ""
+					}
+					return key
+				}, cfg)
+			}
+		}
+		seldom := service{
+			use:   []middleware{overlapping("customer:plain", nil), overlapping("customer:line", &worker.OverlapConfig{InLine: true})},
+			asynq: asynq.Config{TaskCheckInterval: 10 * time.Second, DelayedTaskCheckInterval: 10 * time.Second},
+		}
+		enqueue := func(how handoff.How, payload string, opts ...asynq.Option) string {
+			t.Helper()
+			done, err := l.jobs.Enqueue(context.Background(), how, asynq.NewTask(taskType, []byte(payload)), append(opts, asynq.MaxRetry(0))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return done.Task.ID
+		}
 		_, stop := r.keep(r.locks, worker.Config{})
+		defer func() { stop() }()
 		r.pauseKey("customer", 0)
-		s := r.serve(service{}, p.handler(succeed))
+		s := r.serve(seldom, handle)
+
 		ids := []string{"a", "b", "c"}
 		l.add(handoff.Sequence{}, ids...)
-		if _, err := l.jobs.Enqueue(context.Background(), handoff.Unique{Key: "customer:8"}, asynq.NewTask(taskType, nil), asynq.TaskID("u"), asynq.MaxRetry(0)); err != nil {
+		var held []string
+		for _, u := range []handoff.Unique{
+			{Key: "customer:8"}, {Key: "customer:9", OnConflict: handoff.Replace}, {Key: "customer:10", Limit: 2}, {Key: "customer:11", UntilStarted: true},
+		} {
+			held = append(held, enqueue(u, "", asynq.TaskID(u.Key)))
+		}
+		held = append(held, enqueue(handoff.Carry(l.occupy("customer:12")), "", asynq.TaskID("carried")))
+		for i := range 3 {
+			for _, key := range []string{"customer:plain", "customer:line"} {
+				id := fmt.Sprint(key, "-", i)
+				r.submit(id, asynq.NewTask(taskType, []byte(key)), i) // the first has no retry to spare
+				held = append(held, id)
+			}
+		}
+		newest := handoff.Unique{Key: "customer:newest", OnConflict: handoff.KeepLast}
+		document := handoff.Debounce{Key: "customer:document", Wait: time.Minute, MaxWait: time.Hour}
+		enqueue(newest, "0")
+		enqueue(document, "0")
+		other := enqueue(handoff.Unique{Key: "customers:1"}, "")
+		r.untilTask(other, "gone")
+
+		cron, err := scheduler.New(r.locks, &scheduler.Config{Scope: "shop", Logger: r.log.Text()})
+		if err != nil {
 			t.Fatal(err)
 		}
-		r.untilCharged("u", "retry", 0)
-		r.untilCharged("a", "retry", 0)
-		s.Shutdown()
+		ticks := 0
+		for name, how := range map[string]handoff.How{
+			"skip":  handoff.Unique{Key: "customer:cron", OnConflict: handoff.Skip},
+			"queue": handoff.Sequence{Key: "customer:ticks"},
+		} {
+			if err := cron.Task(name, "30 */4 * * *", func(ctx context.Context, tick scheduler.Tick) error {
+				if name == "queue" {
+					ticks++
+				}
+				return asynqtick.EnqueueWith(l.jobs, how, asynq.NewTask(taskType, []byte(tick.At.Format(time.RFC3339))), asynq.MaxRetry(0))(ctx, tick)
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cronEnded := make(chan struct{})
+		go func() { defer close(cronEnded); _ = cron.Run(ctx) }()
+		defer func() { cancel(); <-cronEnded }()
+
+		time.Sleep(5 * time.Minute)
+		for _, id := range held {
+			if _, info := r.task(id); info.Retried != 0 || info.State == asynq.TaskStateActive {
+				t.Errorf("%s is %s with %d retries charged", id, info.State, info.Retried)
+			}
+		}
+		writes, up := 0, true
 		for start := time.Now(); time.Since(start) < time.Duration(days)*24*time.Hour; {
 			stop()
 			time.Sleep(4 * time.Minute)
 			_, stop = r.keep(r.locks, worker.Config{})
 			time.Sleep(30 * time.Second)
 			r.wantState(seqKey, joblock.StateParked, "a")
-			r.wantState("customer:8", joblock.StateParked, "u")
+			r.wantState("customer:8", joblock.StateParked, "customer:8")
 			l.wantLine("b", "c")
+			// Workers are there for the last hour of each day: asynq brings jobs back, and they are held back again.
+			switch away := time.Since(start)%(24*time.Hour) < 23*time.Hour; {
+			case away && up:
+				s.Shutdown()
+				up = false
+			case !away && !up:
+				s = r.serve(seldom, handle)
+				up = true
+				writes++
+				enqueue(newest, fmt.Sprint(writes))
+				enqueue(document, fmt.Sprint(writes))
+			}
 		}
-		r.serve(service{}, p.handler(succeed))
-		time.Sleep(10 * time.Second) // asynq brings the jobs back, and they are held back again
-		r.wantRuns(&p, 0)
+		if !up {
+			s = r.serve(seldom, handle)
+			time.Sleep(time.Minute)
+		}
+		r.wantRuns(&p, 1) // of the other customer
+		cancel()
+		<-cronEnded
 		r.resumeKey("customer")
-		for _, id := range append(ids, "u") {
+		resumed := time.Now()
+		for _, id := range slices.Concat(ids, held) {
 			r.untilTask(id, "gone")
 		}
-		if got := slices.DeleteFunc(ran(&p), func(id string) bool { return id == "u" }); !slices.Equal(got, ids) {
+		r.until("the queue is empty", func() bool {
+			info, err := r.inspector.GetQueueInfo(queue)
+			return err == nil && info.Size == 0
+		})
+		t.Logf("all were done %s after the end of the pause", time.Since(resumed))
+		if got := slices.DeleteFunc(ran(&p), func(id string) bool { return !slices.Contains(ids, id) }); !slices.Equal(got, ids) {
 			t.Errorf("ran %q, want %q", got, ids)
 		}
-		r.wantRuns(&p, 4)
+		runs := map[string]int{}
+		for _, run := range p.all() {
+			runs[run.id]++
+			if run.retried != 0 {
+				t.Errorf("%+v was charged a retry", run)
+			}
+		}
+		for _, id := range held {
+			if runs[id] != 1 {
+				t.Errorf("%s ran %d times", id, runs[id])
+			}
+		}
+		for _, key := range []string{newest.Key, document.Key} {
+			if got := payloads[key]; !slices.Equal(got, []string{fmt.Sprint(writes)}) {
+				t.Errorf("of %s ran %q, want the newest, which is %d", key, got, writes)
+			}
+		}
+		queued := payloads["customer:ticks"]
+		if len(queued) != ticks || ticks < 6*days || !slices.IsSorted(queued) {
+			t.Errorf("of %d ticks ran %d jobs, in order: %t", ticks, len(queued), slices.IsSorted(queued))
+		}
+		if got := payloads["customer:cron"]; len(got) != 1 || got[0] != queued[0] {
+			t.Errorf("of the cron job with Skip ran %q, want the first tick", got)
+		}
 		r.wantNoPause()
 	})
 }

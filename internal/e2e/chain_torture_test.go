@@ -17,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -62,17 +61,7 @@ func TestChainsSurviveKilledWorkers(t *testing.T) {
 		keys, kill = int(d/kill)*keys, d
 	}
 	r := newLineRig(t, true)
-	role := lineRole{Ledger: r.path, Work: 250 * time.Millisecond, Short: true}
-	procs, names := make([]*workerProc, 4), 0
-	start := func(i int) {
-		names++
-		role.Process = fmt.Sprintf("w%d", names)
-		procs[i] = role.start(t, r.server.Addr())
-		procs[i].name = role.Process
-	}
-	for i := range procs {
-		start(i)
-	}
+	pool := r.pool(t, lineRole{Work: 250 * time.Millisecond, Short: true}, 4)
 	var items []handoff.Item
 	counts := map[string]int{}
 	for i := range keys {
@@ -87,49 +76,23 @@ func TestChainsSurviveKilledWorkers(t *testing.T) {
 			time.Sleep(3 * time.Second)
 		}
 	}()
-	begin, kills := time.Now(), 0
-	for ; time.Since(begin) < kill; kills++ {
+	begin := time.Now()
+	for time.Since(begin) < kill {
 		time.Sleep(300*time.Millisecond + dice.N(600*time.Millisecond))
-		i := dice.Perm(len(procs))[0]
-		if err := r.ledger.write(ledgerEntry{verb: killing, process: procs[i].name}); err != nil {
-			t.Fatal(err)
-		}
-		procs[i].kill()
-		cutLeases(t, r.rdb, slices.Concat(procs[:i], procs[i+1:]), func(id string) {
-			e := givenUpStep(id)
-			if err := r.ledger.write(e); err != nil {
-				t.Fatal(err)
-			}
-		})
-		start(i)
+		pool.kill(t, dice.Perm(4)[0])
 	}
 	r.untilAllAreDone(t, 5*time.Minute)
 	t.Logf("%d chains of %d steps, all done after %s", len(items), chainSteps, time.Since(begin).Round(100*time.Millisecond))
-	for _, p := range procs {
-		if err := p.stop(); err != nil {
-			t.Errorf("a worker process ended with %v", err)
-		}
-	}
+	pool.stop(t)
 	v := judge(readLedger(t, r.path), counts)
 	t.Log(v)
 	if len(v.complaints) > 0 {
 		t.Errorf("broken are the rules %q", v.rules())
 	}
-	if v.kills != kills || v.failed == 0 {
-		t.Errorf("the ledger has %d kills and %d failures; there were %d kills, and one step in ten was to fail", v.kills, v.failed, kills)
+	if v.kills != pool.kills || v.failed == 0 {
+		t.Errorf("the ledger has %d kills and %d failures; there were %d kills, and one step in ten was to fail", v.kills, v.failed, pool.kills)
 	}
 	await(t, "no lock to be left", func() bool { return len(left(t, r.locks)) == 0 })
-}
-
-// givenUpStep is givenUp for a step of a chain.
-func givenUpStep(id string) ledgerEntry {
-	link, ok := chain.ParseID(id)
-	if !ok {
-		return givenUp(id)
-	}
-	e := givenUp(link.ID)
-	e.job += link.Step - 1
-	return e
 }
 
 // deathHook kills this process when it enqueues a step of a chain: "before" or "after" the command.

@@ -89,7 +89,9 @@ func (s serving) run() error {
 	defer rdb.Close()
 	quiet := slog.New(slog.DiscardHandler)
 	s.locks.Logger, s.worker.Logger, s.asynq.LogLevel = quiet, quiet, asynq.FatalLevel
-	s.asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return s.retry }
+	if s.asynq.RetryDelayFunc == nil {
+		s.asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return s.retry }
+	}
 	store := testkit.Must(redisstore.New(rdb, nil))
 	if s.store != nil {
 		store = s.store(store, rdb)

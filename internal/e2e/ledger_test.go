@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // ledger is a file to which all processes of a test append what happens to the jobs of sequences. The file is outside
@@ -46,15 +47,16 @@ type ledgerEntry struct {
 	key     string // of the sequence
 	job     int    // its number in the sequence
 	fence   int64
+	at      time.Time // when it was written
 }
 
-const entryFormat = "%s %s %s %d %d\n"
+const entryFormat = "%s %s %s %d %d %d\n"
 
 func (l *ledger) write(e ledgerEntry) error {
 	if e.key == "" {
 		e.key = "-"
 	}
-	_, err := fmt.Fprintf(l.file, entryFormat, e.verb, e.process, e.key, e.job, e.fence)
+	_, err := fmt.Fprintf(l.file, entryFormat, e.verb, e.process, e.key, e.job, e.fence, time.Now().UnixMicro())
 	return err
 }
 
@@ -68,9 +70,11 @@ func readLedger(t *testing.T, path string) (all []ledgerEntry) {
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		var e ledgerEntry
-		if _, err := fmt.Sscanf(lines.Text()+"\n", entryFormat, &e.verb, &e.process, &e.key, &e.job, &e.fence); err != nil {
+		var at int64
+		if _, err := fmt.Sscanf(lines.Text()+"\n", entryFormat, &e.verb, &e.process, &e.key, &e.job, &e.fence, &at); err != nil {
 			t.Fatalf("line %d of the ledger, %q: %v", len(all)+1, lines.Text(), err)
 		}
+		e.at = time.UnixMicro(at)
 		all = append(all, e)
 	}
 	if err := lines.Err(); err != nil {
@@ -85,6 +89,7 @@ const (
 	ruleSingle = "one at a time" // no two jobs of a sequence run at once
 	ruleFence  = "fence"         // each run of a sequence has a greater fence than all runs before it
 	ruleOnce   = "once"          // a job that is done runs again only if asynq may take its process for dead
+	ruleFree   = "uncharged"     // a retry is charged only for a failure, or if asynq may take the job's process for dead
 	ruleLost   = "none lost"     // every job is done
 	ruleSense  = "ledger"        // each entry belongs to a run that has started
 )
@@ -92,6 +97,7 @@ const (
 // verdict is what a ledger shows.
 type verdict struct {
 	runs, again, failed, lost, kills int // again: runs of jobs that were done before
+	charged                          int // runs of jobs that were charged more retries than they have failed
 	complaints                       []complaint
 }
 
@@ -112,8 +118,8 @@ func (v *verdict) rules() (all []string) {
 
 func (v *verdict) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d runs, of which %d failed, %d lost their lock and %d were of jobs that had been done; %d processes were killed",
-		v.runs, v.failed, v.lost, v.again, v.kills)
+	fmt.Fprintf(&b, "%d runs, of which %d failed, %d lost their lock, %d were charged for a killed process, and %d were of jobs that had been done; %d processes were killed",
+		v.runs, v.failed, v.lost, v.charged, v.again, v.kills)
 	for i, c := range v.complaints {
 		if i == 10 {
 			fmt.Fprintf(&b, "\n\tand %d more", len(v.complaints)-i)
@@ -158,6 +164,10 @@ func judge(entries []ledgerEntry, jobs map[string]int) *verdict {
 			book.start(v, e, killed)
 		case given:
 			book.given[e.job] = true
+		case charged:
+			if v.charged++; !book.given[e.job] {
+				v.complain(ruleFree, "%+v, and no process of the job was killed", e)
+			}
 		default:
 			book.end(v, e)
 		}
@@ -227,7 +237,9 @@ func (b *sequenceBook) end(v *verdict, e ledgerEntry) {
 // Each rule is looked at: a ledger that breaks the rule is found out, and the ledger of what may happen is not.
 func TestJudgeOfLedgers(t *testing.T) {
 	run := func(process string, job int, fence int64, end verb) []ledgerEntry {
-		return []ledgerEntry{{started, process, "k", job, fence}, {end, process, "k", job, fence}}
+		return []ledgerEntry{
+			{verb: started, process: process, key: "k", job: job, fence: fence}, {verb: end, process: process, key: "k", job: job, fence: fence},
+		}
 	}
 	kill := ledgerEntry{verb: killing, process: "p"}
 	all := func(parts ...[]ledgerEntry) []ledgerEntry { return slices.Concat(parts...) }
@@ -251,7 +263,9 @@ func TestJudgeOfLedgers(t *testing.T) {
 		"killed, and goes on":                  {all(begin("p", 0, 1), []ledgerEntry{kill}, begin("q", 0, 2), end("p", 0, 1, done), end("q", 0, 2, done), run("q", 1, 3, done)), []string{ruleSingle}},
 		"killed when it was done":              {all(run("p", 0, 1, done), []ledgerEntry{kill}, run("q", 0, 2, done), run("q", 1, 3, done)), nil},
 		"killed when it was done, and is late": {all(run("p", 0, 1, done), []ledgerEntry{kill}, run("q", 1, 2, done), run("q", 0, 3, done)), []string{ruleOrder}},
-		"asynq believes that it is dead":       {all(run("p", 0, 1, done), []ledgerEntry{{given, "-", "k", 0, 0}}, run("q", 0, 2, done), run("q", 1, 3, done)), nil},
+		"asynq believes that it is dead":       {all(run("p", 0, 1, done), []ledgerEntry{{verb: given, process: "-", key: "k"}}, run("q", 0, 2, done), run("q", 1, 3, done)), nil},
+		"charged":                              {all(begin("p", 0, 1), []ledgerEntry{{verb: charged, process: "p", key: "k"}}, end("p", 0, 1, done), run("q", 1, 2, done)), []string{ruleFree}},
+		"charged for a dead process":           {all([]ledgerEntry{{verb: given, process: "-", key: "k"}}, begin("p", 0, 1), []ledgerEntry{{verb: charged, process: "p", key: "k"}}, end("p", 0, 1, done), run("q", 1, 2, done)), nil},
 		"twice for no reason":                  {all(run("p", 0, 1, done), run("q", 0, 2, done), run("q", 1, 3, done)), []string{ruleOnce}},
 		"twice, and killed afterwards":         {all(run("p", 0, 1, done), run("q", 0, 2, done), run("q", 1, 3, done), []ledgerEntry{kill}), []string{ruleOnce}},
 		"the same fence":                       {all(run("p", 0, 1, done), run("p", 1, 1, done)), []string{ruleFence}},

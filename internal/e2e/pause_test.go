@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -31,17 +30,7 @@ func TestPausesWhileJobsFlow(t *testing.T) {
 		pauses = n
 	}
 	r := newLineRig(t, true)
-	role := lineRole{Ledger: r.path, Work: 20 * time.Millisecond, Short: true}
-	procs, names, kills := make([]*workerProc, 2), 0, 0
-	start := func(i int) {
-		names++
-		role.Process = fmt.Sprintf("w%d", names)
-		procs[i] = role.start(t, r.server.Addr())
-		procs[i].name = role.Process
-	}
-	for i := range procs {
-		start(i)
-	}
+	pool := r.pool(t, lineRole{Work: 20 * time.Millisecond, Short: true}, 2)
 	in := (*core.Locker)(r.locks)
 	change := func(f func(set *controls.Set, fence int64, now time.Time)) {
 		t.Helper()
@@ -71,18 +60,7 @@ func TestPausesWhileJobsFlow(t *testing.T) {
 		})
 		time.Sleep(dice.N(100 * time.Millisecond))
 		if i%25 == 24 {
-			n := i / 25 % 2
-			if err := r.ledger.write(ledgerEntry{verb: killing, process: procs[n].name}); err != nil {
-				t.Fatal(err)
-			}
-			procs[n].kill()
-			kills++
-			cutLeases(t, r.rdb, slices.Concat(procs[:n], procs[n+1:]), func(id string) {
-				if err := r.ledger.write(givenUp(id)); err != nil {
-					t.Fatal(err)
-				}
-			})
-			start(n)
+			pool.kill(t, i/25%2)
 		}
 		change(func(set *controls.Set, _ int64, now time.Time) {
 			if p := set.Find("tenant"); p != nil {
@@ -93,20 +71,16 @@ func TestPausesWhileJobsFlow(t *testing.T) {
 	}
 	last := time.Now()
 	r.untilAllAreDone(t, 5*time.Minute)
-	t.Logf("%d pauses, %d kills; all jobs done %s after the last", pauses, kills, time.Since(last).Round(100*time.Millisecond))
+	t.Logf("%d pauses, %d kills; all jobs done %s after the last", pauses, pool.kills, time.Since(last).Round(100*time.Millisecond))
 	await(t, "no pause to be left", func() bool {
 		set, err := in.Controls().Fresh(context.Background())
 		return err == nil && len(set.Pauses) == 0
 	})
-	for _, p := range procs {
-		if err := p.stop(); err != nil {
-			t.Errorf("a worker process ended with %v", err)
-		}
-	}
+	pool.stop(t)
 	v := judge(readLedger(t, r.path), counts)
 	t.Log(v)
-	if len(v.complaints) > 0 || v.kills != kills {
-		t.Errorf("broken are the rules %q; the ledger has %d kills, there were %d", v.rules(), v.kills, kills)
+	if len(v.complaints) > 0 || v.kills != pool.kills {
+		t.Errorf("broken are the rules %q; the ledger has %d kills, there were %d", v.rules(), v.kills, pool.kills)
 	}
 	await(t, "no lock to be left", func() bool { return len(left(t, r.locks)) == 0 })
 }

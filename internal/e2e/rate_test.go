@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,96 +18,178 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	xrate "golang.org/x/time/rate"
 
+	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/redistest"
+	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/rate"
 	"github.com/joblock/toolkit/worker"
 )
 
 func init() {
-	roles["rate"] = func() int { return playWorker(runRateWorker) }
-	roles["poll"] = func() int { return playWorker(runPollWorker) }
+	roles["rate"] = func() int { return playWorker(func() error { return runRated(ourRate) }) }
+	roles["poll"] = func() int { return playWorker(func() error { return runRated(pollRate) }) }
+	roles["x/rate"] = func() int { return playWorker(func() error { return runRated(xRate) }) }
 }
 
-// The limit of each key in the tests of rates. The payload of a task is its key.
+// The limit of each key in the tests of rates, and how many processes there are.
 const (
-	rateN   = 2
-	ratePer = time.Second
+	rateN     = 2
+	ratePer   = time.Second
+	rateProcs = 4
 )
 
-// noteStart notes in Redis, by the server's clock, that the handler of a task has started.
-var noteStart = redis.NewScript(`
-	local t = redis.call('TIME')
-	redis.call('RPUSH', 'starts', KEYS[1] .. ' ' .. t[1] * 1000000 + t[2])
-	redis.call('HINCRBY', 'runs', ARGV[1], 1)
-	if ARGV[2] ~= '0' then redis.call('RPUSH', 'charged', ARGV[1]) end
-`)
+// The entries of a ledger about rates. The fence of the first two is the time of the start by the store's clock, in µs.
+const (
+	admitted  verb = "admit"
+	takenBack verb = "back"
+	charged   verb = "charged" // the run that has started was charged a retry
+)
 
-func startRated(ctx context.Context, task *asynq.Task, rdb *redis.Client) error {
-	id, _ := asynq.GetTaskID(ctx)
-	retried, _ := asynq.GetRetryCount(ctx)
-	return noteStart.Run(ctx, rdb, []string{string(task.Payload())}, id, retried).Err()
-}
-
-// admissions is a store that notes in Redis which starts it has admitted, and which of them were taken back.
+// admissions is a store that writes in the ledger which starts it has admitted, and which of them were taken back.
 type admissions struct {
 	driver.Store
-	rdb *redis.Client
+	process string
+	book    *ledger
 }
 
 func (s admissions) Admit(ctx context.Context, reqs []driver.AdmitRequest) ([]driver.AdmitReply, error) {
 	replies, err := s.Store.Admit(ctx, reqs)
 	for i, r := range replies {
-		if req := reqs[i]; req.Back != 0 {
-			s.rdb.HDel(ctx, "admitted", fmt.Sprint(req.Key, " ", req.Back))
+		e := ledgerEntry{process: s.process, key: reqs[i].Key}
+		if back := reqs[i].Back; back != 0 {
+			e.verb, e.fence = takenBack, back
+			err = errors.Join(err, s.book.write(e))
 		}
 		if r.Start != 0 {
-			s.rdb.HSet(ctx, "admitted", fmt.Sprint(reqs[i].Key, " ", r.Start), r.Start)
+			e.verb, e.fence = admitted, r.Start
+			err = errors.Join(err, s.book.write(e))
 		}
 	}
 	return replies, err
 }
 
-func ratedServer() asynq.Config {
-	return asynq.Config{Concurrency: 20, TaskCheckInterval: 20 * time.Millisecond}
+// runRated is a process that limits the rates of tasks in one of several ways, and writes in the ledger when their handlers
+// start.
+func runRated(way func(s *serving, r lineRole, book *ledger)) error {
+	r, book, err := lineRoleOf()
+	if err != nil {
+		return err
+	}
+	s := serving{
+		asynq: asynq.Config{Concurrency: 20, TaskCheckInterval: 20 * time.Millisecond},
+		handler: func(ctx context.Context, task *asynq.Task, _ *redis.Client) error {
+			e := ledgerEntry{verb: started, process: r.Process}
+			if _, err := fmt.Sscan(string(task.Payload()), &e.key, &e.job); err != nil {
+				return err
+			}
+			err := book.write(e)
+			if n, _ := asynq.GetRetryCount(ctx); n > 0 {
+				e.verb = charged
+				err = errors.Join(err, book.write(e))
+			}
+			return err
+		},
+	}
+	way(&s, r, book)
+	return errors.Join(s.run(), book.close())
 }
 
-func runRateWorker() error {
-	s := serving{asynq: ratedServer(), handler: startRated}
-	if os.Getenv("JOBLOCK_E2E_NOTE") != "" {
-		s.store = func(store driver.Store, rdb *redis.Client) driver.Store { return admissions{store, rdb} }
-	}
+func ourRate(s *serving, r lineRole, book *ledger) {
+	s.store = func(store driver.Store, _ *redis.Client) driver.Store { return admissions{store, r.Process, book} }
 	s.use = func(w *worker.Worker, _ *redis.Client) asynq.MiddlewareFunc {
 		return w.RateLimit(func(_ context.Context, task *asynq.Task) []rate.Limit {
-			return []rate.Limit{{Key: string(task.Payload()), N: rateN, Per: ratePer}}
+			return []rate.Limit{{Key: keyOf(task), N: rateN, Per: ratePer}}
 		})
 	}
-	return s.run()
 }
 
-// runPollWorker is what asynq's documentation shows: a task over its limit fails, and is retried later.
-func runPollWorker() error {
-	over := errors.New("over the limit")
-	s := serving{asynq: ratedServer(), handler: startRated}
-	s.asynq.IsFailure = func(err error) bool { return !errors.Is(err, over) }
+// keyOf returns the key of a task whose payload is its key and its number.
+func keyOf(task *asynq.Task) string {
+	key, _, _ := strings.Cut(string(task.Payload()), " ")
+	return key
+}
+
+var errOverRate = errors.New("over the limit")
+
+// pollRate counts starts in Redis. A task over its limit fails, uncharged, and is retried a second later.
+func pollRate(s *serving, _ lineRole, _ *ledger) {
+	s.asynq.IsFailure = func(err error) bool { return !errors.Is(err, errOverRate) }
 	s.retry = time.Second
 	s.use = func(_ *worker.Worker, rdb *redis.Client) asynq.MiddlewareFunc {
 		return func(next asynq.Handler) asynq.Handler {
 			return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-				window := fmt.Sprintf("window:%s:%d", task.Payload(), time.Now().UnixNano()/int64(ratePer))
+				window := fmt.Sprintf("window:%s:%d", keyOf(task), time.Now().UnixNano()/int64(ratePer))
 				n, err := rdb.Incr(ctx, window).Result()
 				if err == nil {
 					rdb.Expire(ctx, window, 2*ratePer)
 				}
 				if err != nil || n > rateN {
-					return cmp.Or(err, over)
+					return cmp.Or(err, errOverRate)
 				}
 				return next.ProcessTask(ctx, task)
 			})
 		}
 	}
-	return s.run()
+}
+
+// xRate is the example in asynq's documentation: a limiter of golang.org/x/time/rate in each process, which gets its part of
+// the rate. A task over its limit fails, uncharged, and is retried within ten seconds.
+func xRate(s *serving, _ lineRole, _ *ledger) {
+	var limiters sync.Map
+	s.asynq.IsFailure = func(err error) bool { return !errors.Is(err, errOverRate) }
+	s.asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return dice.N(10) * time.Second }
+	s.use = func(*worker.Worker, *redis.Client) asynq.MiddlewareFunc {
+		return func(next asynq.Handler) asynq.Handler {
+			return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+				own, _ := limiters.LoadOrStore(keyOf(task), xrate.NewLimiter(xrate.Every(ratePer*rateProcs/rateN), 1))
+				if !own.(*xrate.Limiter).Allow() {
+					return errOverRate
+				}
+				return next.ProcessTask(ctx, task)
+			})
+		}
+	}
+}
+
+// admittedAt returns when the starts of each key were admitted, by the store's clock, in µs.
+func admittedAt(entries []ledgerEntry) map[string][]int64 {
+	times := make(map[string][]int64)
+	for _, e := range entries {
+		switch e.verb {
+		case admitted:
+			times[e.key] = append(times[e.key], e.fence)
+		case takenBack:
+			times[e.key] = slices.DeleteFunc(times[e.key], func(at int64) bool { return at == e.fence })
+		}
+	}
+	return times
+}
+
+// startedAt returns when the handlers of each key have started, in µs.
+func startedAt(entries []ledgerEntry) map[string][]int64 {
+	times := make(map[string][]int64)
+	for _, e := range entries {
+		if e.verb == started {
+			times[e.key] = append(times[e.key], e.at.UnixMicro())
+		}
+	}
+	return times
+}
+
+// delays returns by how long the n-th start of each key was later than the n-th admission, in ascending order.
+func delays(admitted, started map[string][]int64) (all []time.Duration) {
+	for key, times := range started {
+		slices.Sort(times)
+		slices.Sort(admitted[key])
+		for i := range min(len(times), len(admitted[key])) {
+			all = append(all, time.Duration(times[i]-admitted[key][i])*time.Microsecond)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // mostIn returns the largest number of times, in µs, of one key within any per.
@@ -145,111 +228,96 @@ func shareUsed(times map[string][]int64, skip time.Duration) float64 {
 	return float64(len(all)-n) / time.Duration((all[len(all)-1]-all[n])*1000).Seconds()
 }
 
-// byKey reads lines of a key and a time in µs.
-func byKey(t *testing.T, lines []string) map[string][]int64 {
-	t.Helper()
-	times := make(map[string][]int64)
-	for _, line := range lines {
-		key, text, _ := strings.Cut(line, " ")
-		at, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		times[key] = append(times[key], int64(at))
-	}
-	return times
-}
-
-// Four processes run tasks of many keys with a rate each; one of them is killed. No window of the period has more
-// starts than the rate allows, none is charged, and none runs twice.
+// Four processes run tasks of many keys with a rate each; one of them is killed. By a ledger outside of Redis, no window of the
+// period has more admitted starts than the rate allows, none is charged, and none runs twice.
 //
-// JOBLOCK_E2E_RATE, such as 60s, lengthens the test: 10,000 tasks of 100 keys. Then a middleware that lets tasks fail and
-// retry runs too, for comparison.
+// JOBLOCK_E2E_RATE, such as 60s, lengthens the test: more than 10,000 tasks of 100 keys, and no kill. Then the same tasks go through
+// a middleware that counts and lets tasks fail and retry, and through that of asynq's documentation, for comparison.
 func TestRateAcrossProcesses(t *testing.T) {
-	keys, jobs, lasts := 20, 20, 8*time.Second
+	keys, jobs, lasts, ways := 20, 20, 8*time.Second, []string{"rate"}
 	long := os.Getenv("JOBLOCK_E2E_RATE")
 	if long != "" {
-		var err error
-		if lasts, err = time.ParseDuration(long); err != nil {
-			t.Fatal(err)
-		}
-		keys, jobs = 100, int(rateN*lasts/ratePer)+20
+		lasts = testkit.Must(time.ParseDuration(long))
+		keys, jobs, ways = 100, int(rateN*lasts/ratePer)+20, append(ways, "poll", "x/rate")
 	}
-	run := func(role string, note, kill bool) {
-		server := redistest.Start(t)
-		rdb, ctx := server.Client(t), t.Context()
-		client := asynq.NewClient(asynq.RedisClientOpt{Addr: server.Addr()})
-		defer client.Close()
-		var wg sync.WaitGroup
-		for k := range keys {
-			wg.Go(func() {
-				for range jobs {
-					if _, err := client.Enqueue(asynq.NewTask("job", []byte(fmt.Sprint("key-", k))), asynq.MaxRetry(3)); err != nil {
-						t.Error(err)
-						return
-					}
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) { rateRun(t, way, keys, jobs, lasts, long == "") })
+	}
+}
+
+func rateRun(t *testing.T, way string, keys, jobs int, lasts time.Duration, kill bool) {
+	server := redistest.Start(t)
+	redistest.Ran(t, server.Backend())
+	rdb, role := server.Client(t), lineRole{Ledger: filepath.Join(t.TempDir(), "ledger")}
+	client := asynq.NewClient(asynq.RedisClientOpt{Addr: server.Addr()})
+	defer client.Close()
+	var wg sync.WaitGroup
+	for k := range keys {
+		wg.Go(func() {
+			for n := range jobs {
+				if _, err := client.Enqueue(asynq.NewTask("job", fmt.Appendf(nil, "key-%d %d", k, n)), asynq.MaxRetry(3)); err != nil {
+					t.Error(err)
+					return
 				}
-			})
-		}
-		wg.Wait()
-		commands := func() int {
-			text, err := rdb.Info(ctx, "stats").Result()
-			if err != nil {
-				t.Fatal(err)
 			}
-			_, rest, _ := strings.Cut(text, "total_commands_processed:")
-			n, _ := strconv.Atoi(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0]))
-			return n
-		}
-		var env []string
-		if note {
-			env = append(env, "JOBLOCK_E2E_NOTE=1")
-		}
-		before := commands()
-		var procs []*workerProc
-		for range 4 {
-			procs = append(procs, startWorkerAs(t, server.Addr(), role, env...))
-		}
-		time.Sleep(lasts / 2)
-		if kill {
-			procs[0].kill()
-		}
-		time.Sleep(lasts / 2)
-		used := commands() - before
-		lines, err := rdb.LRange(ctx, "starts", 0, -1).Result()
+		})
+	}
+	wg.Wait()
+	commands := func() int {
+		text, err := rdb.Info(t.Context(), "stats").Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		started := byKey(t, lines)
-		share := shareUsed(started, time.Second) / float64(keys*rateN) * ratePer.Seconds()
-		t.Logf("%s: %d starts of %d keys in %s: %.2f of the rate, %.1f commands per start, at most %d handlers of a key began within %s",
-			role, len(lines), keys, lasts, share, float64(used)/float64(max(1, len(lines))), mostIn(started, ratePer), ratePer)
-		if note {
-			admitted, err := rdb.HKeys(ctx, "admitted").Result()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if most := mostIn(byKey(t, admitted), ratePer); most > rateN {
-				t.Errorf("%d starts of a key were admitted within %s, want at most %d", most, ratePer, rateN)
-			}
-		}
-		if role == "rate" {
-			if n := rdb.LLen(ctx, "charged").Val(); n > 0 {
-				t.Errorf("%d tasks are charged a retry", n)
-			}
-			if len(lines) == 0 {
-				t.Error("nothing has started")
-			}
-			for id, n := range rdb.HGetAll(ctx, "runs").Val() {
-				if n != "1" {
-					t.Errorf("task %s has run %s times", id, n)
-				}
+		_, rest, _ := strings.Cut(text, "total_commands_processed:")
+		return testkit.Must(strconv.Atoi(strings.TrimSpace(strings.SplitN(rest, "\n", 2)[0])))
+	}
+	before := commands()
+	var procs []*workerProc
+	for i := range rateProcs {
+		role.Process = fmt.Sprintf("w%d", i)
+		procs = append(procs, role.startAs(t, server.Addr(), way))
+	}
+	time.Sleep(lasts / 2)
+	if kill {
+		procs[0].kill()
+	}
+	time.Sleep(lasts / 2)
+	used := commands() - before
+	entries := readLedger(t, role.Ledger)
+	starts, admissions, runs := startedAt(entries), admittedAt(entries), map[string]int{}
+	for _, e := range entries {
+		switch e.verb {
+		case started:
+			runs[fmt.Sprint(e.key, " ", e.job)]++
+		case charged:
+			if way == "rate" {
+				t.Errorf("%+v", e)
 			}
 		}
 	}
-	run("rate", true, true)
-	if long != "" {
-		run("rate", false, false)
-		run("poll", false, false)
+	all := 0
+	for task, n := range runs {
+		all += n
+		if n > 1 && way == "rate" {
+			t.Errorf("task %s has run %d times", task, n)
+		}
+	}
+	share := shareUsed(starts, time.Second) / float64(keys*rateN) * ratePer.Seconds()
+	t.Logf("%d tasks, %d starts of %d keys in %s: %.3f of the rate, %.1f commands per start, at most %d handlers of a key began within %s",
+		keys*jobs, all, keys, lasts, share, float64(used)/float64(max(1, all)), mostIn(starts, ratePer), ratePer)
+	if way != "rate" {
+		return
+	}
+	most := mostIn(admissions, ratePer)
+	if !kill {
+		late := delays(admissions, starts)
+		t.Logf("at most %d starts of a key were admitted within %s; from the admission to the start of the handler p50 %s, p99 %s, the longest %s",
+			most, ratePer, late[len(late)/2], late[len(late)*99/100], late[len(late)-1])
+	}
+	if most > rateN {
+		t.Errorf("%d starts of a key were admitted within %s, want at most %d", most, ratePer, rateN)
+	}
+	if all == 0 {
+		t.Error("nothing has started")
 	}
 }

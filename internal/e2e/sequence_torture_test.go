@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -61,17 +60,8 @@ func TestSequencesSurviveKilledWorkers(t *testing.T) {
 	testkit.Seed(t, testkit.EnvSeed(t))
 	plan := lineTortureOf(t)
 	r := newLineRig(t, plan.short)
-	role := lineRole{Ledger: r.path, Work: plan.work, Short: plan.short}
-	procs, names := make([]*workerProc, 4), 0
-	start := func(i int) {
-		names++
-		role.Process = fmt.Sprintf("w%d", names)
-		procs[i] = role.start(t, r.server.Addr())
-		procs[i].name = role.Process
-	}
-	for i := range procs {
-		start(i)
-	}
+	pool := r.pool(t, lineRole{Work: plan.work, Short: plan.short}, 4)
+	pool.uncut = !plan.short
 	items, counts := lineItems(plan.jobs, plan.sequences)
 	var feeding sync.WaitGroup
 	feeding.Go(func() {
@@ -79,43 +69,27 @@ func TestSequencesSurviveKilledWorkers(t *testing.T) {
 			r.enqueue(t, part)
 		}
 	})
-	begin, kills := time.Now(), 0
-	for ; time.Since(begin) < plan.kill; kills++ {
+	begin := time.Now()
+	for time.Since(begin) < plan.kill {
 		time.Sleep(plan.pause/2 + dice.N(plan.pause))
-		i := dice.Perm(len(procs))[0]
-		if err := r.ledger.write(ledgerEntry{verb: killing, process: procs[i].name}); err != nil {
-			t.Fatal(err)
-		}
-		procs[i].kill()
-		if plan.short {
-			cutLeases(t, r.rdb, slices.Concat(procs[:i], procs[i+1:]), func(id string) {
-				if err := r.ledger.write(givenUp(id)); err != nil {
-					t.Fatal(err)
-				}
-			})
-		}
-		start(i)
+		pool.kill(t, dice.Perm(4)[0])
 	}
 	feeding.Wait()
 	last := time.Now()
 	r.untilAllAreDone(t, plan.guard)
 	t.Logf("%d jobs in %d sequences, kills for %s; all done %s after the last",
 		plan.jobs, plan.sequences, last.Sub(begin).Round(time.Second), time.Since(last).Round(100*time.Millisecond))
-	for _, p := range procs {
-		if err := p.stop(); err != nil {
-			t.Errorf("a worker process ended with %v", err)
-		}
-	}
+	pool.stop(t)
 	v := judge(readLedger(t, r.path), counts)
 	t.Log(v)
 	if len(v.complaints) > 0 {
 		t.Errorf("broken are the rules %q", v.rules())
 	}
-	if v.kills != kills || v.failed == 0 {
-		t.Errorf("the ledger has %d kills and %d failures; there were %d kills, and one job in ten was to fail", v.kills, v.failed, kills)
+	if v.kills != pool.kills || v.failed == 0 {
+		t.Errorf("the ledger has %d kills and %d failures; there were %d kills, and one job in ten was to fail", v.kills, v.failed, pool.kills)
 	}
-	if v.again > kills*lineConcurrency {
-		t.Errorf("%d jobs were done again after %d kills of %d workers each", v.again, kills, lineConcurrency)
+	if v.again > pool.kills*lineConcurrency {
+		t.Errorf("%d jobs were done again after %d kills of %d workers each", v.again, pool.kills, lineConcurrency)
 	}
 	// The lock of the keepers may have been handed to one that had died in the queue.
 	await(t, "no lock to be left", func() bool { return len(left(t, r.locks)) == 0 })

@@ -18,8 +18,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
+	"github.com/joblock/toolkit/joblock/rate"
 	"github.com/joblock/toolkit/worker"
 )
 
@@ -30,6 +33,10 @@ type lineRole struct {
 	Work    time.Duration
 	Short   bool // leases and checks of the keeper take seconds; see torture
 	Bare    bool // a task without a lock is run all the same
+
+	// Rate is how many jobs of a key start in a second, or 0 for any number. The process writes in the ledger what the store
+	// admits.
+	Rate int
 
 	// DiesAt makes the process kill itself when it enqueues the next step of a chain: "before" or "after" the command.
 	DiesAt string
@@ -45,20 +52,28 @@ const (
 // start starts a process of the role "line".
 func (r lineRole) start(t *testing.T, addr string) *workerProc {
 	t.Helper()
+	return r.startAs(t, addr, "line")
+}
+
+func (r lineRole) startAs(t *testing.T, addr, role string) *workerProc {
+	t.Helper()
 	text, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return startWorkerAs(t, addr, "line", linePlan+"="+string(text))
+	return startWorkerAs(t, addr, role, linePlan+"="+string(text))
+}
+
+func lineRoleOf() (r lineRole, book *ledger, err error) {
+	if err = json.Unmarshal([]byte(os.Getenv(linePlan)), &r); err == nil {
+		book, err = openLedger(r.Ledger)
+	}
+	return r, book, err
 }
 
 // runLineWorker is a process of the role "line": it runs jobs of sequences, and writes in the ledger what it does.
 func runLineWorker() (err error) {
-	var r lineRole
-	if err := json.Unmarshal([]byte(os.Getenv(linePlan)), &r); err != nil {
-		return err
-	}
-	book, err := openLedger(r.Ledger)
+	r, book, err := lineRoleOf()
 	if err != nil {
 		return err
 	}
@@ -71,6 +86,14 @@ func runLineWorker() (err error) {
 	}
 	if r.DiesAt != "" {
 		s.hook = deathHook(r.DiesAt)
+	}
+	if r.Rate > 0 {
+		s.store = func(store driver.Store, _ *redis.Client) driver.Store { return admissions{store, r.Process, book} }
+		s.use = func(w *worker.Worker, _ *redis.Client) asynq.MiddlewareFunc {
+			return w.RateLimit(func(_ context.Context, task *asynq.Task) []rate.Limit {
+				return []rate.Limit{{Key: keyOf(task), N: r.Rate, Per: time.Second}}
+			})
+		}
 	}
 	if r.Short {
 		s.locks = joblock.Config{TTL: tortureTTL, JobGrace: tortureGrace}
@@ -107,6 +130,11 @@ func (r *lineRole) runJob(ctx context.Context, task *asynq.Task, rdb *redis.Clie
 	if err := tell(started, nil); err != nil {
 		return err
 	}
+	if n, _ := asynq.GetRetryCount(ctx); n > 1 || n == 1 && !failsAtFirst(e.key, e.job) {
+		if err := tell(charged, nil); err != nil {
+			return err
+		}
+	}
 	select {
 	case <-time.After(dice.N(2 * r.Work)):
 	case <-ctx.Done():
@@ -138,12 +166,18 @@ func lineTask(key string, job int) *asynq.Task {
 		asynq.TaskID(fmt.Sprintf("%s-%d", key, job)), asynq.MaxRetry(100), asynq.Timeout(10*time.Minute))
 }
 
-// givenUp returns the entry for the ledger when asynq is about to take the worker of a task of lineTask for dead.
+// givenUp returns the entry for the ledger when asynq is about to take the worker of a task of lineTask, or of a later step of
+// its chain, for dead.
 func givenUp(id string) ledgerEntry {
+	step := 1
+	if link, ok := chain.ParseID(id); ok {
+		id, step = link.ID, link.Step
+	}
 	e := ledgerEntry{verb: given, process: "-"}
 	at := strings.LastIndex(id, "-")
 	e.key = id[:at]
 	e.job, _ = strconv.Atoi(id[at+1:])
+	e.job += step - 1
 	return e
 }
 

@@ -31,47 +31,66 @@ import (
 )
 
 const (
-	superseded verb = "superseded" // in a ledger of jobs with CancelInProgress: the run has ended because of a newer job
+	superseded verb = "superseded" // the run has ended because of a newer job
 	asking     verb = "ask"        // the process is about to enqueue the job
 	asked      verb = "asked"      // the job is enqueued
 
-	cancelPlan = "JOBLOCK_E2E_CANCEL"
+	newestPlan = "JOBLOCK_E2E_NEWEST"
+
+	// newestCooldown is that of the way "cooldown".
+	newestCooldown = time.Second
 )
 
 func init() {
-	roles["cancel"] = func() int { return playWorker(runCancelWorker) }
+	roles["newest"] = func() int { return playWorker(runNewestWorker) }
 	roles["ask"] = func() int { return playWorker(runAsker) }
 }
 
-// cancelRole is what a process of the roles "cancel" and "ask" works with.
-type cancelRole struct {
+// newestWays are the ways to enqueue jobs of a key of which the newest must run.
+var newestWays = map[string]func(key string) handoff.How{
+	"cancel in progress": func(key string) handoff.How {
+		return handoff.Unique{Key: key, OnConflict: handoff.CancelInProgress}
+	},
+	"keep last": func(key string) handoff.How { return handoff.Unique{Key: key, OnConflict: handoff.KeepLast} },
+	"cooldown": func(key string) handoff.How {
+		return handoff.Unique{Key: key, OnConflict: handoff.KeepLast, Cooldown: newestCooldown}
+	},
+	"replace": func(key string) handoff.How { return handoff.Unique{Key: key, OnConflict: handoff.Replace} },
+	"debounce": func(key string) handoff.How {
+		return handoff.Debounce{Key: key, Wait: time.Second, MaxWait: 3 * time.Second}
+	},
+}
+
+// newestRole is what a process of the roles "newest" and "ask" works with.
+type newestRole struct {
 	Ledger, Process string
+	Way             string // of newestWays
 	Key             string // of an asker
 	First           int    // the number of its first job
 }
 
-func (r cancelRole) start(t *testing.T, addr, role string) *workerProc {
+func (r newestRole) start(t *testing.T, addr, role string) *workerProc {
 	t.Helper()
 	text, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := startWorkerAs(t, addr, role, cancelPlan+"="+string(text))
+	p := startWorkerAs(t, addr, role, newestPlan+"="+string(text))
 	p.name = r.Process
 	return p
 }
 
-func cancelRoleOf() (r cancelRole, book *ledger, err error) {
-	if err = json.Unmarshal([]byte(os.Getenv(cancelPlan)), &r); err == nil {
+func newestRoleOf() (r newestRole, book *ledger, err error) {
+	if err = json.Unmarshal([]byte(os.Getenv(newestPlan)), &r); err == nil {
 		book, err = openLedger(r.Ledger)
 	}
 	return r, book, err
 }
 
-// runCancelWorker is a process that runs jobs with CancelInProgress. One job in four ignores the end of its context for a
+// runNewestWorker is a process that runs the jobs of askers. One job in four ignores the end of its context for a
 // while. A run that was charged a retry has an entry of its own.
-func runCancelWorker() error {
-	r, book, err := cancelRoleOf()
+func runNewestWorker() error {
+	r, book, err := newestRoleOf()
 	if err != nil {
 		return err
 	}
@@ -100,7 +119,7 @@ func runCancelWorker() error {
 				return err
 			}
 			if n, _ := asynq.GetRetryCount(ctx); n > 0 {
-				if err := write(failed); err != nil {
+				if err := write(charged); err != nil {
 					return err
 				}
 			}
@@ -127,7 +146,7 @@ func runCancelWorker() error {
 
 // runAsker is a process that enqueues one job of its key after the other.
 func runAsker() error {
-	r, book, err := cancelRoleOf()
+	r, book, err := newestRoleOf()
 	if err != nil {
 		return err
 	}
@@ -150,22 +169,30 @@ func runAsker() error {
 		if err := r.ask(jobs, book, n); err != nil {
 			return err
 		}
-		time.Sleep(dice.N(300 * time.Millisecond))
+		time.Sleep(dice.N(r.pause()))
 	}
 	bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return errors.Join(jobs.Close(bounded), locks.Close(bounded), book.close())
 }
 
+// pause returns the longest pause between two enqueues of a key.
+func (r newestRole) pause() time.Duration {
+	if r.Way == "replace" || r.Way == "debounce" { // jobs that have started are left alone: the enqueues are to meet those that wait
+		return 40 * time.Millisecond
+	}
+	return 300 * time.Millisecond
+}
+
 // ask enqueues job n of the key. An enqueue that died may keep the key for some seconds, until the keeper frees it.
-func (r cancelRole) ask(jobs *handoff.Client, book *ledger, n int) error {
+func (r newestRole) ask(jobs *handoff.Client, book *ledger, n int) error {
 	e := ledgerEntry{verb: asking, process: r.Process, key: r.Key, job: n}
 	if err := book.write(e); err != nil {
 		return err
 	}
-	task := asynq.NewTask("job", fmt.Append(nil, r.Key, " ", n), asynq.TaskID(fmt.Sprintf("%s-%d", r.Key, n)), asynq.MaxRetry(100))
+	task := asynq.NewTask("job", fmt.Append(nil, r.Key, " ", n), asynq.MaxRetry(100))
 	for {
-		_, err := jobs.Enqueue(context.Background(), handoff.Unique{Key: r.Key, OnConflict: handoff.CancelInProgress}, task)
+		_, err := jobs.Enqueue(context.Background(), newestWays[r.Way](r.Key), task)
 		if !joblock.Retryable(err) {
 			e.verb = asked
 			return errors.Join(err, book.write(e))
@@ -174,10 +201,33 @@ func (r cancelRole) ask(jobs *handoff.Client, book *ledger, n int) error {
 	}
 }
 
-// Processes that enqueue jobs with CancelInProgress, each for a key of its own, and processes that run them, are killed one
-// after the other, for JOBLOCK_KILLS. By a ledger outside of Redis no two jobs of a key ran at a time, none ran after a newer one
-// had started, only jobs of killed processes were charged, and the newest of each key was done.
+// killsFor returns for how long processes are killed. Without JOBLOCK_KILLS, killsFor skips the test: what it looks for needs
+// minutes.
+func killsFor(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("JOBLOCK_KILLS")
+	if text == "" {
+		t.Skip("runs with JOBLOCK_KILLS: see make kills")
+	}
+	return testkit.Must(time.ParseDuration(text))
+}
+
 func TestCancelInProgressSurvivesKilledProcesses(t *testing.T) {
+	newestSurvives(t, "cancel in progress")
+}
+
+func TestKeepLastSurvivesKilledProcesses(t *testing.T) { newestSurvives(t, "keep last") }
+
+func TestCooldownSurvivesKilledProcesses(t *testing.T) { newestSurvives(t, "cooldown") }
+
+func TestReplaceSurvivesKilledProcesses(t *testing.T) { newestSurvives(t, "replace") }
+
+func TestDebounceSurvivesKilledProcesses(t *testing.T) { newestSurvives(t, "debounce") }
+
+// Processes that enqueue jobs, each for a key of its own, and processes that run them, are killed one after the other, for
+// JOBLOCK_KILLS: see make kills. By a ledger outside of Redis no two jobs of a key ran at a time, none ran after a newer one had
+// started, none before the key had cooled down, only jobs of killed processes were charged, and the newest of each key was done.
+func newestSurvives(t *testing.T, way string) {
 	testkit.Seed(t, testkit.EnvSeed(t))
 	long := killsFor(t)
 	server := redistest.Start(t)
@@ -187,7 +237,7 @@ func TestCancelInProgressSurvivesKilledProcesses(t *testing.T) {
 	opt := asynq.RedisClientOpt{Addr: server.Addr()}
 	client, inspector := asynq.NewClient(opt), asynq.NewInspector(opt)
 	t.Cleanup(func() { client.Close(); inspector.Close() })
-	role := cancelRole{Ledger: filepath.Join(t.TempDir(), "ledger")}
+	role := newestRole{Ledger: filepath.Join(t.TempDir(), "ledger"), Way: way}
 	book, err := openLedger(role.Ledger)
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +250,7 @@ func TestCancelInProgressSurvivesKilledProcesses(t *testing.T) {
 		names++
 		role.Process = fmt.Sprintf("p%d", names)
 		if i < workers {
-			procs[i] = role.start(t, server.Addr(), "cancel")
+			procs[i] = role.start(t, server.Addr(), "newest")
 			return
 		}
 		role.Key, role.First = fmt.Sprint("k", i-workers), next[i-workers]
@@ -208,6 +258,21 @@ func TestCancelInProgressSurvivesKilledProcesses(t *testing.T) {
 	}
 	for i := range procs {
 		start(i)
+	}
+	cut := func(living []*workerProc) {
+		cutLeases(t, rdb, living, func(id string) {
+			e := ledgerEntry{verb: given, process: "-"}
+			info, err := inspector.GetTaskInfo("default", id)
+			switch {
+			case errors.Is(err, asynq.ErrTaskNotFound):
+				return
+			case err == nil:
+				_, err = fmt.Sscan(string(info.Payload), &e.key, &e.job)
+			}
+			if err = errors.Join(err, book.write(e)); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 	kills := 0
 	for begin := time.Now(); time.Since(begin) < long; kills++ {
@@ -217,11 +282,7 @@ func TestCancelInProgressSurvivesKilledProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		procs[i].kill()
-		cutLeases(t, rdb, slices.Concat(procs[:i], procs[i+1:]), func(id string) {
-			if err := book.write(givenUp(id)); err != nil {
-				t.Fatal(err)
-			}
-		})
+		cut(slices.Concat(procs[:i], procs[i+1:]))
 		if i >= workers {
 			for _, e := range readLedger(t, role.Ledger) {
 				if e.verb == asking && e.key == fmt.Sprint("k", i-workers) {
@@ -245,7 +306,7 @@ func TestCancelInProgressSurvivesKilledProcesses(t *testing.T) {
 	var last sync.WaitGroup
 	for i := range keys {
 		last.Go(func() {
-			if err := (cancelRole{Process: "test", Key: fmt.Sprint("k", i)}).ask(jobs, book, newestJob); err != nil {
+			if err := (newestRole{Process: "test", Way: way, Key: fmt.Sprint("k", i)}).ask(jobs, book, newestJob); err != nil {
 				t.Error(err)
 			}
 		})
@@ -253,11 +314,7 @@ func TestCancelInProgressSurvivesKilledProcesses(t *testing.T) {
 	last.Wait()
 	quiet := time.Now()
 	await(t, "no task to be left", func() bool {
-		cutLeases(t, rdb, procs[:workers], func(id string) {
-			if err := book.write(givenUp(id)); err != nil {
-				t.Fatal(err)
-			}
-		})
+		cut(procs[:workers])
 		info, err := inspector.GetQueueInfo("default")
 		if err != nil || info.Archived > 0 {
 			t.Fatalf("%+v, %v", info, err)
@@ -269,7 +326,11 @@ func TestCancelInProgressSurvivesKilledProcesses(t *testing.T) {
 			t.Errorf("a worker process ended with %v", err)
 		}
 	}
-	verdict := judgeNewest(readLedger(t, role.Ledger), newestJob)
+	cooldown := time.Duration(0)
+	if way == "cooldown" {
+		cooldown = newestCooldown
+	}
+	verdict := judgeNewest(readLedger(t, role.Ledger), newestJob, cooldown)
 	t.Logf("%d kills; all over %s after the last enqueue; %s", kills, time.Since(quiet).Round(100*time.Millisecond), verdict.counts)
 	for _, complaint := range verdict.complaints {
 		t.Error(complaint)
@@ -281,20 +342,21 @@ func TestCancelInProgressSurvivesKilledProcesses(t *testing.T) {
 	await(t, "no lock to be left", func() bool { return len(left(t, locks)) == 0 })
 }
 
-// newestVerdict is what a ledger of jobs with CancelInProgress shows.
+// newestVerdict is what a ledger of the jobs of askers shows.
 type newestVerdict struct {
 	counts     string
 	complaints []string
 }
 
-func judgeNewest(entries []ledgerEntry, newestJob int) (v newestVerdict) {
+func judgeNewest(entries []ledgerEntry, newestJob int, cooldown time.Duration) (v newestVerdict) {
 	complain := func(format string, args ...any) { v.complaints = append(v.complaints, fmt.Sprintf(format, args...)) }
 	type book struct {
-		open         []ledgerEntry
-		newest       int // that has started
-		fence        int64
-		done         bool // the newest of all
-		again, given map[int]bool
+		open   []ledgerEntry
+		newest int // that has started
+		fence  int64
+		done   bool // the newest of all
+		given  map[int]bool
+		last   ledgerEntry // the last run that was done
 	}
 	books, killed, count := map[string]*book{}, map[string]bool{}, map[verb]int{}
 	for _, e := range entries {
@@ -305,7 +367,7 @@ func judgeNewest(entries []ledgerEntry, newestJob int) (v newestVerdict) {
 		}
 		b := books[e.key]
 		if b == nil {
-			b = &book{newest: -1, again: map[int]bool{}, given: map[int]bool{}}
+			b = &book{newest: -1, given: map[int]bool{}}
 			books[e.key] = b
 		}
 		at := slices.IndexFunc(b.open, func(run ledgerEntry) bool {
@@ -321,8 +383,11 @@ func judgeNewest(entries []ledgerEntry, newestJob int) (v newestVerdict) {
 			if e.fence <= b.fence {
 				complain("%+v after fence %d", e, b.fence)
 			}
+			if b.last.verb != "" && !killed[b.last.process] && e.at.Before(b.last.at.Add(cooldown)) {
+				complain("%+v, %s after the end of %+v", e, e.at.Sub(b.last.at), b.last)
+			}
 			b.newest, b.fence, b.open = max(b.newest, e.job), max(b.fence, e.fence), append(b.open, e)
-		case failed: // charged a retry
+		case charged:
 			if !b.given[e.job] {
 				complain("%+v was charged a retry, and no worker of the job was killed", e)
 			}
@@ -335,6 +400,9 @@ func judgeNewest(entries []ledgerEntry, newestJob int) (v newestVerdict) {
 				complain("%+v while %+v", e, b.open[len(b.open)-1])
 			}
 			b.open = slices.Delete(b.open, at, at+1)
+			if e.verb == done {
+				b.last = e
+			}
 			b.done = b.done || e.verb == done && e.job == newestJob
 		}
 	}
@@ -349,7 +417,7 @@ func judgeNewest(entries []ledgerEntry, newestJob int) (v newestVerdict) {
 		}
 	}
 	var text []string
-	for _, what := range []verb{asked, started, done, superseded, lost, failed, given} {
+	for _, what := range []verb{asked, started, done, superseded, lost, charged, given} {
 		text = append(text, fmt.Sprintf("%d %s", count[what], what))
 	}
 	v.counts = strings.Join(text, ", ")

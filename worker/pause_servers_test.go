@@ -1,0 +1,5 @@
+//go:build servers
+
+package worker_test
+
+func init() { pauseDays = 7 }
