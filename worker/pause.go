@@ -38,7 +38,7 @@ func (a *attempt) heldBack(ctx context.Context, keys []string, tokens []joblock.
 			return a.snoozeUnread(err)
 		}
 		still, covered := set.Paused(keys...)
-		if covered && still.Key == p.Key {
+		if covered && still.ID == p.ID {
 			snoozed := a.paused(set, still)
 			e := event.Event{Kind: event.HeldBack, Key: p.Key, Job: a.job, Reason: still.Note}
 			if !still.Until.IsZero() {
@@ -85,14 +85,17 @@ func (a *attempt) waitBehind(ctx context.Context, p controls.Pause) error {
 	if !canLineUp(a) {
 		return nil // the job comes back by itself
 	}
-	key, in := keyspace.Pause(p.Key), (*core.Locker)(a.w.locks)
-	taken := in.Take(ctx, "pause", []core.Take{{
-		Key: key, Job: a.job, Reserve: envelope.Patience, Patience: envelope.Patience, Call: core.Call{Owner: ownerInLine(key, a.job)},
-	}})[0]
+	taken := (*core.Locker)(a.w.locks).Take(ctx, "pause", []core.Take{behind(p, a.job)})[0]
 	if taken.Err != nil && verdict.IsBusy(taken.Err) {
 		return nil // the job is the first in line
 	}
 	return taken.Err
+}
+
+// behind gives job a place in the line of the jobs that p holds back.
+func behind(p controls.Pause, job string) core.Take {
+	key := keyspace.Pause(p.Key)
+	return core.Take{Key: key, Job: job, Reserve: envelope.Patience, Patience: envelope.Patience, Call: core.Call{Owner: ownerInLine(key, job)}}
 }
 
 // paused returns the error that snoozes the task because of p.

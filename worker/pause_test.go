@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
 	"github.com/joblock/toolkit/joblock/rate"
 	"github.com/joblock/toolkit/scheduler"
@@ -470,6 +472,98 @@ func TestEndOfAPauseIsTakenOver(t *testing.T) {
 			t.Errorf("the jobs ran after %s, want some %s", took, ttl)
 		}
 		_ = dead
+		r.wantNoPause()
+	})
+}
+
+// halting is a store that waits at one call: before the first release for a reason, or after the second take of a key.
+type halting struct {
+	driver.Store
+	reason, key     string
+	takes           *atomic.Int32
+	reached, goesOn chan struct{}
+	once            *sync.Once
+}
+
+func (r *rig) halting(reason, key string) halting {
+	return halting{r.faults, reason, key, new(atomic.Int32), make(chan struct{}), make(chan struct{}), new(sync.Once)}
+}
+
+func (s halting) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+	if s.reason != "" && reqs[0].Reason == s.reason {
+		s.once.Do(func() { close(s.reached); <-s.goesOn })
+	}
+	return s.Store.Release(ctx, reqs)
+}
+
+func (s halting) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
+	replies, err := s.Store.Take(ctx, reqs)
+	if s.key != "" && reqs[0].Key == s.key && s.takes.Add(1) == 2 {
+		s.once.Do(func() { close(s.reached); <-s.goesOn })
+	}
+	return replies, err
+}
+
+// The key is paused again while the jobs of the pause before are started: they have started, and are held back by the new pause
+// before they have lost their old places. They run when the new pause ends, and not a day later.
+func TestPausedAgainWhileTheJobsStart(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		slow := r.halting("the pause has ended", "")
+		r.keep(r.newLockerOn(slow), worker.Config{})
+		r.pauseKey("k", 0)
+		r.serve(service{use: overlap()}, p.handler(succeed))
+		ids := r.plain(3, "k", 1)
+		for _, id := range ids {
+			r.untilCharged(id, "retry", 0)
+		}
+		r.resumeKey("k")
+		<-slow.reached
+		r.pauseKey("k", 0)
+		for _, id := range ids {
+			r.untilCharged(id, "retry", 0)
+		}
+		close(slow.goesOn)
+		time.Sleep(time.Minute)
+		r.wantRuns(&p, 0)
+		r.resumeKey("k")
+		start := time.Now()
+		r.wantDone(ids...)
+		if took := time.Since(start); took > 15*time.Second {
+			t.Errorf("the jobs were done %s after the end of the pause", took)
+		}
+		r.wantNoPause()
+	})
+}
+
+// The same, but the process of the job has not read that the first pause has ended: the job finds its old place, loses it, and is
+// held back by the new pause.
+func TestPausedAgainBeforeAProcessKnows(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		slow := r.halting("", keyspace.Pause("k"))
+		r.keep(r.locks, worker.Config{})
+		r.pauseKey("k", 0)
+		r.serve(service{use: overlap(), locks: r.newLockerOn(slow), asynq: asynq.Config{TaskCheckInterval: 20 * time.Millisecond}}, p.handler(succeed))
+		id := r.plain(1, "k", 1)[0]
+		usual := r.step
+		r.step = time.Millisecond // the process must not read the registry again
+		r.untilCharged(id, "retry", 0)
+		r.step = usual
+		r.resumeKey("k")
+		<-slow.reached
+		r.wantNoPause() // the job has lost its place
+		r.pauseKey("k", 0)
+		close(slow.goesOn)
+		r.untilCharged(id, "retry", 0)
+		time.Sleep(time.Minute)
+		r.wantRuns(&p, 0)
+		r.resumeKey("k")
+		start := time.Now()
+		r.wantDone(id)
+		if took := time.Since(start); took > 15*time.Second {
+			t.Errorf("the job was done %s after the end of the pause", took)
+		}
 		r.wantNoPause()
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
 // endPauses starts the jobs of pauses that have ended, until ctx ends or the Locker is closed. Every process does that,
@@ -96,13 +97,14 @@ func (w *Worker) endPause(ctx context.Context, p controls.Pause) {
 	defer func() { _ = lock.End(context.WithoutCancel(ctx), core.Release{}) }()
 	ctx, cancel := lock.Context(ctx)
 	defer cancel()
-	e := &ending{w: w, key: keyspace.Pause(p.Key), active: make(map[string]time.Time)}
+	e := &ending{w: w, pause: p, key: keyspace.Pause(p.Key), active: make(map[string]time.Time)}
 	for started, empty := 0, false; ; {
-		set, err := in.Controls().Fresh(ctx)
-		if err == nil {
-			if now := set.Find(p.Key); now == nil || now.ID != p.ID || !now.Ended(set.Now()) {
+		goesOn, err := e.goesOn(ctx)
+		if err == nil && !goesOn {
+			if err = e.putBack(ctx); err == nil {
 				return
 			}
+		} else if err == nil {
 			var n int
 			n, empty, err = e.startSome(ctx)
 			started += n
@@ -112,7 +114,7 @@ func (w *Worker) endPause(ctx context.Context, p controls.Pause) {
 			return
 		case err != nil:
 			w.cfg.Logger.Warn("worker: a pause has ended, but its jobs could not be started; trying again", "key", p.Key, "err", err)
-		case empty:
+		case goesOn && empty:
 			if err = w.forgetPause(ctx, p); err == nil {
 				w.cfg.Logger.Info("worker: a pause has ended, and its jobs were started", "key", p.Key, "jobs", started, "by", p.By, "note", p.Note)
 				return
@@ -142,8 +144,43 @@ func (w *Worker) forgetPause(ctx context.Context, p controls.Pause) error {
 // ending is the end of a pause.
 type ending struct {
 	w      *Worker
+	pause  controls.Pause
 	key    string
 	active map[string]time.Time // since when jobs have been found active
+	freed  []string             // jobs that have lost their places since the pause was last seen to go on
+}
+
+// goesOn reports whether the pause is still in the registry, and has ended. It is not if the key was paused again.
+func (e *ending) goesOn(ctx context.Context) (bool, error) {
+	set, err := (*core.Locker)(e.w.locks).Controls().Fresh(ctx)
+	if err != nil {
+		return false, err
+	}
+	now := set.Find(e.pause.Key)
+	goesOn := now != nil && now.ID == e.pause.ID && now.Ended(set.Now())
+	if goesOn {
+		e.freed = nil
+	}
+	return goesOn, nil
+}
+
+// putBack gives the jobs of freed their places back. The key was paused again, and a job that the new pause held back just before it lost
+// its place would not be found at the end of that pause.
+func (e *ending) putBack(ctx context.Context) error {
+	if len(e.freed) == 0 {
+		return nil
+	}
+	var takes []core.Take
+	for _, job := range e.freed {
+		takes = append(takes, behind(e.pause, job))
+	}
+	for _, taken := range (*core.Locker)(e.w.locks).Take(ctx, "pause", takes) {
+		if taken.Err != nil && !verdict.IsBusy(taken.Err) {
+			return taken.Err
+		}
+	}
+	e.freed = nil
+	return nil
 }
 
 // startSome starts the next jobs in line and takes them out of it. empty is true if no job waits.
@@ -175,6 +212,12 @@ func (e *ending) startSome(ctx context.Context) (started int, empty bool, err er
 			continue
 		}
 		done = append(done, core.JobRelease{Key: e.key, Job: job, Reason: reasonResumed})
+	}
+	if goesOn, gerr := e.goesOn(ctx); gerr != nil || !goesOn {
+		return 0, false, gerr // the jobs that have started may be held back again, by their places
+	}
+	for _, r := range done {
+		e.freed = append(e.freed, r.Job)
 	}
 	// The first in line has the key, and comes last: the key is not given to the next.
 	slices.Reverse(done)

@@ -203,7 +203,7 @@ func without(entries []ledgerEntry, verbs ...verb) []ledgerEntry {
 // wantVerdict judges the entries of jobs by the rules of sequences, but for those that do not hold for these jobs.
 func wantVerdict(t *testing.T, what string, entries []ledgerEntry, counts map[string]int, butFor ...string) {
 	t.Helper()
-	v := judge(without(entries, pausing, paused, resuming, setLimit, admitted, takenBack), counts)
+	v := judge(without(entries, pausing, paused, resuming, setLimit, admitted, takenBack, applied), counts)
 	v.complaints = slices.DeleteFunc(v.complaints, func(c complaint) bool { return slices.Contains(butFor, c.rule) })
 	t.Logf("%s: %s", what, v)
 	if len(v.complaints) > 0 {

@@ -67,6 +67,9 @@ type serving struct {
 	// use returns a middleware inside that of the Worker, and store wraps the store; both may be nil.
 	use   func(w *worker.Worker, rdb *redis.Client) asynq.MiddlewareFunc
 	store func(store driver.Store, rdb *redis.Client) driver.Store
+
+	// beside runs next to the server until ctx ends; it may be nil.
+	beside func(ctx context.Context, locks *joblock.Locker)
 }
 
 func runWorker() error {
@@ -121,6 +124,9 @@ func (s serving) run() error {
 	}
 	kept := make(chan error, 1)
 	go func() { kept <- w.RunKeeper(ctx) }()
+	if s.beside != nil {
+		go s.beside(ctx, locks)
+	}
 	fmt.Println("ready")
 	<-ctx.Done()
 	server.Shutdown()

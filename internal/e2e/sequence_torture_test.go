@@ -135,9 +135,9 @@ type lineRig struct {
 	ledger    *ledger
 }
 
-func newLineRig(t *testing.T, short bool) *lineRig {
+func newLineRig(t *testing.T, short bool, args ...string) *lineRig {
 	t.Helper()
-	server := redistest.Start(t)
+	server := redistest.Start(t, args...)
 	redistest.Ran(t, server.Backend())
 	opt := asynq.RedisClientOpt{Addr: server.Addr()}
 	r := &lineRig{
@@ -199,7 +199,11 @@ func (r *lineRig) untilAllAreDone(t *testing.T, guard time.Duration) {
 			t.Fatalf("%d jobs were archived", info.Archived)
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%+v, and locks %v are left", info, left(t, r.locks))
+			retry, err := r.inspector.ListRetryTasks("default")
+			for _, task := range retry {
+				t.Logf("%s, which runs at %s: %s", task.ID, task.NextProcessAt, task.LastErr)
+			}
+			t.Fatalf("%+v, %v, and locks %v are left", info, err, left(t, r.locks))
 		}
 	}
 }

@@ -38,6 +38,10 @@ type lineRole struct {
 	// admits.
 	Rate int
 
+	// Watched makes the process write in the ledger which controls it applies, as soon as they change. All its jobs have the rate
+	// named watchedRate.
+	Watched bool
+
 	// DiesAt makes the process kill itself when it enqueues the next step of a chain: "before" or "after" the command.
 	DiesAt string
 }
@@ -87,10 +91,16 @@ func runLineWorker() (err error) {
 	if r.DiesAt != "" {
 		s.hook = deathHook(r.DiesAt)
 	}
-	if r.Rate > 0 {
+	if r.Watched {
+		s.beside = func(ctx context.Context, locks *joblock.Locker) { watchControls(ctx, locks, r.Process, book) }
+	}
+	if r.Rate > 0 || r.Watched {
 		s.store = func(store driver.Store, _ *redis.Client) driver.Store { return admissions{store, r.Process, book} }
 		s.use = func(w *worker.Worker, _ *redis.Client) asynq.MiddlewareFunc {
 			return w.RateLimit(func(_ context.Context, task *asynq.Task) []rate.Limit {
+				if r.Watched {
+					return []rate.Limit{{Key: watchedRate, N: watchedN, Per: time.Second, Name: watchedRate}}
+				}
 				return []rate.Limit{{Key: keyOf(task), N: r.Rate, Per: time.Second}}
 			})
 		}
