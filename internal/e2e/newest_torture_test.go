@@ -302,11 +302,10 @@ func newestSurvives(t *testing.T, way string) {
 		t.Fatal(err)
 	}
 	defer jobs.Close(context.Background())
-	const newestJob = 1_000_000
 	var last sync.WaitGroup
 	for i := range keys {
 		last.Go(func() {
-			if err := (newestRole{Process: "test", Way: way, Key: fmt.Sprint("k", i)}).ask(jobs, book, newestJob); err != nil {
+			if err := (newestRole{Process: "test", Way: way, Key: fmt.Sprint("k", i)}).ask(jobs, book, newestOfAll); err != nil {
 				t.Error(err)
 			}
 		})
@@ -330,7 +329,7 @@ func newestSurvives(t *testing.T, way string) {
 	if way == "cooldown" {
 		cooldown = newestCooldown
 	}
-	verdict := judgeNewest(readLedger(t, role.Ledger), newestJob, cooldown)
+	verdict := judgeNewest(readLedger(t, role.Ledger), newestOfAll, cooldown)
 	t.Logf("%d kills; all over %s after the last enqueue; %s", kills, time.Since(quiet).Round(100*time.Millisecond), verdict.counts)
 	for _, complaint := range verdict.complaints {
 		t.Error(complaint)
