@@ -10,13 +10,15 @@
 //
 // # What is promised
 //
-// In any time of Per, no more than N starts begin. That is a sliding window: it has no border at which twice as many
-// may start. While work waits, at least 0.95 N start, if each start begins within a fiftieth of Per after its opening.
+// In any time of Per, the store admits no more than N starts. That is a sliding window: it has no border at which twice as
+// many may start. While work waits, at least 0.95 N start, if each start begins within a fiftieth of Per after its opening.
 //
 //	a start counts              when the store admits it, which is just before it begins
 //	an admission that took      more than the margin, a 50th of Per and at most a second, is asked for again; after three
 //	                            slow answers in a row the start begins all the same. The store counts in Per and the margin,
 //	                            so that a start may begin as late as that
+//	a start that begins later   than the margin after its admission, as on an overloaded machine, may have more than N - 1
+//	                            others next to it: those that were admitted a Per later begin without such a delay
 //	a process that dies         between the admission and the start has used up one start
 //	a store that loses data     forgets the starts: up to N more may begin
 //	no answer from the store    nothing starts: joblock.ErrUnavailable
