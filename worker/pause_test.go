@@ -547,6 +547,7 @@ func TestPausedAgainBeforeAProcessKnows(t *testing.T) {
 		r.serve(service{use: overlap(), locks: r.newLockerOn(slow), asynq: asynq.Config{TaskCheckInterval: 20 * time.Millisecond}}, p.handler(succeed))
 		id := r.plain(1, "k", 1)[0]
 		usual := r.step
+		r.patience = 5 * time.Minute
 		r.step = time.Millisecond // the process must not read the registry again
 		r.untilCharged(id, "retry", 0)
 		r.step = usual
