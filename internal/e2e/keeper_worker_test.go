@@ -68,8 +68,8 @@ type serving struct {
 	use   func(w *worker.Worker, rdb *redis.Client) asynq.MiddlewareFunc
 	store func(store driver.Store, rdb *redis.Client) driver.Store
 
-	// beside runs next to the server until ctx ends; it may be nil.
-	beside func(ctx context.Context, locks *joblock.Locker)
+	// watch runs next to the server until ctx ends; it may be nil.
+	watch func(ctx context.Context, locks *joblock.Locker)
 }
 
 func runWorker() error {
@@ -124,8 +124,8 @@ func (s serving) run() error {
 	}
 	kept := make(chan error, 1)
 	go func() { kept <- w.RunKeeper(ctx) }()
-	if s.beside != nil {
-		go s.beside(ctx, locks)
+	if s.watch != nil {
+		go s.watch(ctx, locks)
 	}
 	fmt.Println("ready")
 	<-ctx.Done()

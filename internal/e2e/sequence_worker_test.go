@@ -92,7 +92,7 @@ func runLineWorker() (err error) {
 		s.hook = deathHook(r.DiesAt)
 	}
 	if r.Watched {
-		s.beside = func(ctx context.Context, locks *joblock.Locker) { watchControls(ctx, locks, r.Process, book) }
+		s.watch = func(ctx context.Context, locks *joblock.Locker) { watchControls(ctx, locks, r.Process, book) }
 	}
 	if r.Rate > 0 || r.Watched {
 		s.store = func(store driver.Store, _ *redis.Client) driver.Store { return admissions{store, r.Process, book} }
