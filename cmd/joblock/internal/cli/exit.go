@@ -107,9 +107,7 @@ func (s *server) textOf(cmd *cobra.Command, err error) string {
 		return strings.ReplaceAll(textOf(err), "\n", "; ")
 	case !ok:
 		return textOf(err)
-	case errors.Is(err, driver.ErrRefused):
-		return strings.Replace(text, "no answer from ", "refused by ", 1) // a refused call has done nothing
-	case !reads(cmd) && slices.Contains(writers, op):
+	case !reads(cmd) && !errors.Is(err, driver.ErrRefused) && slices.Contains(writers, op):
 		return text + "; whether the call took effect is unknown"
 	}
 	return text
@@ -132,13 +130,18 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late) && late.Timeout()
 }
 
-// unanswered returns a line that says that Redis has not answered a call of package joblock, and the name of the call; of a
-// read of a record or of the journal, which have no such calls, the name is "". ok is false if err is another error.
+// unanswered returns a line that says that Redis has not answered a call of package joblock, or has refused it and done
+// nothing, and the name of the call; of a read of a record or of the journal, which have no such calls, the name is "". ok
+// is false if err is another error.
 func (s *server) unanswered(err error) (text, op string, ok bool) {
 	if ops.Denied(err) || codeOf(err) != exitUnavailable {
 		return "", "", false
 	}
 	text = s.noAnswer()
+	refused := errors.Is(err, driver.ErrRefused)
+	if refused {
+		text = strings.Replace(text, "no answer from ", "refused by ", 1)
+	}
 	var read interface{ Away() error }
 	if errors.As(err, &read) && read.Away() != nil {
 		if isTimeout(read.Away()) {
@@ -154,7 +157,7 @@ func (s *server) unanswered(err error) (text, op string, ok bool) {
 	switch late := errors.Is(err, errSilent); {
 	case !late && errors.As(call.Err, &own): // why a command has ended the context of its calls
 		return own.Error(), "", true
-	case late, call.Err == nil, isTimeout(call.Err):
+	case late, call.Err == nil, isTimeout(call.Err) && !refused:
 		return fmt.Sprintf("%s within %s (--timeout)", text, s.timeout), call.Op, true
 	case call.Detail != "":
 		text += ": " + call.Detail

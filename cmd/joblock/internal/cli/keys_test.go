@@ -184,6 +184,11 @@ func TestWordsAboutASilentRedis(t *testing.T) {
 			t.Errorf("%s: %s\nwant %s", c.cmd, got, c.want)
 		}
 	}
+	// "joblock run" says why it has not run its command.
+	full := &joblock.Error{Code: joblock.CodeOf(joblock.ErrUnavailable), Op: "acquire", Key: "k", Err: fmt.Errorf("OOM %w", driver.ErrRefused)}
+	if text, _, ok := s.unanswered(full); !ok || !strings.HasPrefix(text, "refused by Redis at db-1:7000/2: OOM") {
+		t.Errorf("%q, %t; want that Redis has refused the call", text, ok)
+	}
 }
 
 // An ACL user who may do nothing gets 77.
