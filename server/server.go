@@ -16,6 +16,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
@@ -75,7 +76,7 @@ type Config struct {
 
 	// Redis, unless nil, records the actions of operators, in a stream at Prefix. Without Redis every action is refused.
 	// The journal of package joblock/journal is read there, too. The default of Prefix is that of Store, or without Store
-	// redisstore.DefaultPrefix.
+	// "joblock:".
 	Redis  redis.UniversalClient
 	Prefix string
 
@@ -191,7 +192,7 @@ func (cfg *Config) desk() ops.Config {
 	acted := func(action, outcome string) { cfg.Meter.Action(MeteredAction{action, outcome}) }
 	d := ops.Config{Locks: cfg.Locks, Scopes: cfg.CronScopes, Acted: acted}
 	if cfg.Store != nil {
-		d.Check = func(ctx context.Context) (redisstore.Report, error) { return redisstore.Examine(ctx, cfg.Store) }
+		d.Check = func(ctx context.Context) (redisstore.Report, error) { return redisstore.Check(ctx, cfg.Store) }
 	}
 	for _, db := range cfg.Databases {
 		of := ops.Database{Name: db.Name}
@@ -201,7 +202,7 @@ func (cfg *Config) desk() ops.Config {
 		d.Databases = append(d.Databases, of)
 	}
 	if cfg.Redis != nil {
-		prefix := cmp.Or(cfg.Prefix, redisstore.DefaultPrefix)
+		prefix := cmp.Or(cfg.Prefix, keyspace.DefaultPrefix)
 		if own, ok := cfg.Store.(prefixed); ok && cfg.Prefix == "" {
 			prefix = own.Prefix()
 		}

@@ -28,6 +28,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/monitoring"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
@@ -383,7 +384,7 @@ var causes = []struct {
 		w.park("export:1")
 		w.keeper(w.away.Addr(), w.redis.Addr(), worker.Config{})
 	}, func(w *world) { // the keeper renews its place, and cannot read the index
-		index := func(c redistest.Command) bool { return len(c.Args) > 3 && c.Args[3] == redisstore.DefaultPrefix }
+		index := func(c redistest.Command) bool { return len(c.Args) > 3 && c.Args[3] == keyspace.DefaultPrefix }
 		w.away.Always(index, redistest.Fail("ERR no"))
 	}},
 	{"JoblockIndexLag", nil, func(w *world) { w.park("export:1") }, func(w *world) {

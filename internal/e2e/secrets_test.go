@@ -19,6 +19,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -80,7 +81,7 @@ func TestNoOwnerIsShown(t *testing.T) {
 
 // hideRecords looks for the owners of all records, which remember those that have ended.
 func (s *stage) hideRecords(rdb *redis.Client) {
-	names, err := rdb.Keys(s.Context(), redisstore.DefaultPrefix+"?*").Result()
+	names, err := rdb.Keys(s.Context(), keyspace.DefaultPrefix+"?*").Result()
 	if err != nil || len(names) < 10 {
 		s.Fatalf("%d records, %v", len(names), err)
 	}

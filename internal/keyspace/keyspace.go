@@ -16,6 +16,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
+// DefaultPrefix is the default of redisstore.Config.Prefix.
+const DefaultPrefix = "joblock:"
+
 // Keepers is the key of the limit whose permits the working keepers hold. DryKeepers is the same for keepers that change
 // nothing.
 const (

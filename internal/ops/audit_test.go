@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -22,7 +23,7 @@ func TestAuditInAStream(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
 	rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	audit := NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)
+	audit := NewAudit(rdb, keyspace.DefaultPrefix, time.Minute)
 	before := Lock{Key: "k", State: joblock.StateOrphaned, Fence: 1 << 52, Since: Time{time.UnixMilli(5).UTC()}}
 	const n = 2*auditPage + 50
 	for i := range n {
@@ -81,7 +82,7 @@ func TestRefusalsTakeThePlaceOfNoAction(t *testing.T) {
 	locks, err := joblock.New(testkit.Must(redisstore.New(rdb, nil)), &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 	testkit.WantNil(t, "New", err)
 	t.Cleanup(func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) })
-	desk, err := New(Config{Locks: locks, Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)})
+	desk, err := New(Config{Locks: locks, Audit: NewAudit(rdb, keyspace.DefaultPrefix, time.Minute)})
 	testkit.WantNil(t, "New", err)
 	desk.who = actor{eva.By, eva.From}
 	force := func(key string, fence int64, idle bool, want error) {

@@ -63,7 +63,7 @@ const (
 )
 
 // Doctor looks for problems that endanger locks, jobs and cron jobs. It reports what to change, the worst first, and what
-// is well. It checks the servers (redisstore.Examine), the keepers, the databases of asynq, the longest lines of
+// is well. It checks the servers (redisstore.Check), the keepers, the databases of asynq, the longest lines of
 // jobs, the cron jobs of Config.Scopes, and the last hour of the journal. Without Findings there is nothing to change.
 //
 // What could not be checked is also a Finding. So an error only means that ctx has ended or the Locker is closed; the
@@ -181,13 +181,12 @@ func (c *checkup) servers(ctx context.Context) error {
 	}
 	c.partly = true
 	report, err := c.cfg.Check(ctx)
-	names := map[redisstore.Severity]Severity{redisstore.Note: Note, redisstore.Warning: Warning, redisstore.Fault: Fault}
 	for _, f := range report {
 		if f.Severity == redisstore.Well {
 			c.wells = append(c.wells, Probe{Well, f.Subject, f.Node, f.Found})
 			continue
 		}
-		c.add(names[f.Severity], f.Subject, f.Node, f.Found, f.Means, f.Fix)
+		c.add(Severity(f.Severity), f.Subject, f.Node, f.Found, f.Means, f.Fix)
 	}
 	if err != nil {
 		if err := c.unread(ctx, "servers", "", err); err != nil {

@@ -19,7 +19,6 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/memstore"
-	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // chronicle is a journal in a miniredis, and a Desk that reads it, in virtual time.
@@ -38,7 +37,7 @@ func chronicled(t *testing.T, f func(t *testing.T, c *chronicle)) {
 		testkit.WantNil(t, "New", err)
 		defer func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) }()
 		desk, err := New(Config{
-			Locks: locks, Journal: NewJournal(rdb, redisstore.DefaultPrefix, time.Minute), Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute),
+			Locks: locks, Journal: NewJournal(rdb, keyspace.DefaultPrefix, time.Minute), Audit: NewAudit(rdb, keyspace.DefaultPrefix, time.Minute),
 		})
 		testkit.WantNil(t, "ops.New", err)
 		desk.who = actor{eva.By, eva.From}
@@ -256,7 +255,7 @@ func TestFollowWhileRedisIsAway(t *testing.T) {
 	locks, err := joblock.New(memstore.New(&memstore.Config{Silent: true}), nil)
 	testkit.WantNil(t, "New", err)
 	t.Cleanup(func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) })
-	desk, err := New(Config{Locks: locks, Journal: NewJournal(rdb, redisstore.DefaultPrefix, time.Second)})
+	desk, err := New(Config{Locks: locks, Journal: NewJournal(rdb, keyspace.DefaultPrefix, time.Second)})
 	testkit.WantNil(t, "ops.New", err)
 	c := &chronicle{T: t, rdb: db.Client(t), desk: desk}
 	c.write(eventlog.Entry{Kind: "lost", Key: "a"})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -32,7 +33,7 @@ func deskOf(t *testing.T, rdb redis.UniversalClient) {
 	locks, err := joblock.New(store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 	testkit.WantNil(t, "joblock.New", err)
 	t.Cleanup(func() { _ = locks.Close(context.Background()); _ = store.Close() })
-	d, err := New(Config{Locks: locks, Check: func(ctx context.Context) (redisstore.Report, error) { return redisstore.Examine(ctx, store) }, Audit: NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)})
+	d, err := New(Config{Locks: locks, Check: func(ctx context.Context) (redisstore.Report, error) { return redisstore.Check(ctx, store) }, Audit: NewAudit(rdb, keyspace.DefaultPrefix, time.Minute)})
 	testkit.WantNil(t, "New", err)
 	d.who = actor{eva.By, eva.From}
 	desk(t, d, locks)

@@ -13,6 +13,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/jobline"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -127,7 +128,7 @@ func TestSkipJobThatCannotBeJudged(t *testing.T) {
 		defer func() { testkit.WantNil(t, "Close", locks.Close(context.Background())) }()
 		desk, err := New(Config{Locks: locks, Audit: new(memory)})
 		testkit.WantNil(t, "New", err)
-		testkit.WantNil(t, "Set", rdb.Set(t.Context(), redisstore.DefaultPrefix+"k", "of a newer build", 0).Err())
+		testkit.WantNil(t, "Set", rdb.Set(t.Context(), keyspace.DefaultPrefix+"k", "of a newer build", 0).Err())
 		_, err = desk.As("eva", "test").Act(t.Context(), SkipJob{Key: "k", Fence: 1, Reason: "r"})
 		testkit.WantErr(t, err, joblock.ErrInvalid)
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -109,7 +110,7 @@ func wantNoWaiters(t *testing.T, rdb *redis.Client) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(name, redisstore.DefaultPrefix+joblock.Key("queue")+":") {
+		if strings.HasPrefix(name, keyspace.DefaultPrefix+joblock.Key("queue")+":") {
 			if life, err := rdb.PTTL(context.Background(), name).Result(); err != nil || life <= 0 || life > queueRetain {
 				t.Errorf("%s runs out in %s, %v", name, life, err)
 			}
@@ -137,9 +138,9 @@ func wantNoWaiters(t *testing.T, rdb *redis.Client) {
 func names(t *testing.T, rdb *redis.Client) (all []string) {
 	t.Helper()
 	ctx := context.Background()
-	it := rdb.Scan(ctx, 0, redisstore.DefaultPrefix+"*", 10_000).Iterator()
+	it := rdb.Scan(ctx, 0, keyspace.DefaultPrefix+"*", 10_000).Iterator()
 	for it.Next(ctx) {
-		if it.Val() != redisstore.DefaultPrefix+"%seal" { // it stays
+		if it.Val() != keyspace.DefaultPrefix+"%seal" { // it stays
 			all = append(all, it.Val())
 		}
 	}
@@ -181,7 +182,7 @@ func measure(t *testing.T, rdb *redis.Client) (s sample) {
 
 func index(t *testing.T, rdb *redis.Client) int64 {
 	t.Helper()
-	n, err := rdb.ZCard(context.Background(), redisstore.DefaultPrefix).Result()
+	n, err := rdb.ZCard(context.Background(), keyspace.DefaultPrefix).Result()
 	if err != nil {
 		t.Fatal(err)
 	}

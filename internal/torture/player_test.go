@@ -158,7 +158,7 @@ func (p *plan) play() error {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	stop()
 	wg.Wait()
-	made, refused := redisstore.NativeCalls(store)
+	made, refused := store.(interface{ NativeCalls() (made, refused int64) }).NativeCalls()
 	noted := errors.Join(direct.IncrBy(context.Background(), nativeCalls, made).Err(), direct.IncrBy(context.Background(), nativeRefusals, refused).Err())
 	closing, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

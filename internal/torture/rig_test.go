@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/hashtag"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
-	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // kind is how Redis is set up.
@@ -149,9 +149,9 @@ func (r *rig) redisKey(key string) string { return r.place(hashtag.Of(key)) + ke
 // place returns the name of a part of the index in Redis, with which the names of the part's locks begin.
 func (r *rig) place(part int) string {
 	if r.plan.Kind == cluster {
-		return hashtag.Place(redisstore.DefaultPrefix, part)
+		return hashtag.Place(keyspace.DefaultPrefix, part)
 	}
-	return redisstore.DefaultPrefix
+	return keyspace.DefaultPrefix
 }
 
 // moveSlot moves a slot to another master, with pauses in which its keys are on both.

@@ -16,16 +16,16 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/eventlog"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
-	"github.com/joblock/toolkit/joblock/redisstore"
 	"github.com/joblock/toolkit/scheduler"
 )
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
-	// Prefix is the prefix of the locks: redisstore.Config.Prefix. Default redisstore.DefaultPrefix.
+	// Prefix is the prefix of the locks: redisstore.Config.Prefix. Default "joblock:".
 	Prefix string
 
 	// All keeps every event. Default: what is not routine; see the package comment.
@@ -126,7 +126,7 @@ func (cfg *Config) full() (Config, error) {
 	if cfg != nil {
 		c = *cfg
 	}
-	c.Prefix = cmp.Or(c.Prefix, redisstore.DefaultPrefix)
+	c.Prefix = cmp.Or(c.Prefix, keyspace.DefaultPrefix)
 	c.Contended, c.Timeout = cmp.Or(c.Contended, time.Second), cmp.Or(c.Timeout, 3*time.Second)
 	c.Length, c.Buffer = cmp.Or(c.Length, 10_000), cmp.Or(c.Buffer, 4096)
 	if c.Source == "" {

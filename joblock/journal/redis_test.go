@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/internal/eventlog"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -100,7 +101,7 @@ func capped(t *testing.T, rdb redis.UniversalClient) {
 		j.Observe(event.Event{Kind: event.Forced, Key: fmt.Sprint(i)})
 	}
 	testkit.WantNil(t, "Close", j.Close(t.Context()))
-	all := stream(t, rdb, redisstore.DefaultPrefix)
+	all := stream(t, rdb, keyspace.DefaultPrefix)
 	last, _, _ := eventlog.Decode(all[len(all)-1])
 	if len(all) < 100 || len(all) > 300 || last.Key != fmt.Sprint(n-1) || j.Dropped() != 0 {
 		t.Errorf("%d entries, the last is %+v; dropped %d", len(all), last, j.Dropped())
@@ -129,7 +130,7 @@ func TestServerAwayAndBack(t *testing.T) {
 	<-refused.Struck()
 	testkit.WantNil(t, "Close", j.Close(t.Context()))
 	var keys, nonces []string
-	for _, m := range stream(t, rdb, redisstore.DefaultPrefix) {
+	for _, m := range stream(t, rdb, keyspace.DefaultPrefix) {
 		e, _, _ := eventlog.Decode(m)
 		keys, nonces = append(keys, e.Key), append(nonces, e.Nonce)
 	}

@@ -14,9 +14,10 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Check reports what endangers locks on the servers of a store that New made, and what to change. Check looks at the kind of client,
-// eviction, version, persistence, full memory, replicas, clocks, permissions and pushes. Call Check when a program
-// starts, from monitoring, or for a person at a terminal:
+// Check reports what endangers locks on the servers of a store that New made, what to change, and what is in order. Check
+// looks at the kind of client, eviction, version, persistence, full memory, replicas, clocks, permissions and pushes. What
+// the Report does not mention was not checked. Call Check when a program starts, from monitoring, or for a person at a
+// terminal:
 //
 //	report, err := redisstore.Check(ctx, store)
 //	if err == nil {
@@ -26,24 +27,11 @@ import (
 // Check takes a lock at a key of its own, hands the lock to a second owner, and removes the lock. If ctx ends meanwhile,
 // Check removes the lock all the same; if the server does not answer either,
 // the lock ends within ten seconds. Apart from that, Check only reads: INFO, and CONFIG GET if the user may run CONFIG GET.
-// A Note says what Check was not allowed to read. An empty Report means that there is nothing to change.
+// A Note says what Check was not allowed to read.
 //
 // An error means that the check is incomplete. The error is joblock.ErrInvalid if New did not make s, otherwise that of
 // go-redis. The Report then has what Check found before the error.
 func Check(ctx context.Context, s driver.Store) (Report, error) {
-	all, err := Examine(ctx, s)
-	var report Report
-	for _, f := range all {
-		if f.Severity != Well {
-			report = append(report, f)
-		}
-	}
-	return report, err
-}
-
-// Examine is like Check, but its Report also lists what is in order, and on which server. What the Report does not
-// mention was not checked.
-func Examine(ctx context.Context, s driver.Store) (Report, error) {
 	own, ok := s.(*store)
 	if !ok {
 		return nil, invalid("check: a %T is not a store of redisstore.New", s)

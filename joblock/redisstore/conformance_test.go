@@ -12,6 +12,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/storemodel"
 	"github.com/joblock/toolkit/joblock/storetest"
@@ -54,7 +55,7 @@ func miniHarnessOn(t *testing.T, m *miniredis.Miniredis) *storetest.Harness {
 	// A line of a thousand jobs takes miniredis seconds where the race detector and other tests share its core.
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr(), ReadTimeout: long})
 	t.Cleanup(func() { rdb.Close() })
-	h := harness(t, rdb, DefaultPrefix)
+	h := harness(t, rdb, keyspace.DefaultPrefix)
 	h.Exact = true
 	h.Unit = time.Second
 	var mu sync.Mutex // some calls of a test run side by side, each after a tick

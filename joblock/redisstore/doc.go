@@ -95,7 +95,7 @@
 // Cluster never has such calls, because its records are hashes, and with Sentinel there are such calls, because a replica
 // gets each SET with the time of its expiry: a replica that is promoted dates the record as its master did. The Store asks
 // the server what it can do after its first calls, once a minute if it cannot, and again after a refusal. [Config].ScriptsOnly switches the path off,
-// [NativeCalls] counts its calls, and [Examine] says whether a server has it. Processes with and without it have the same
+// and [Check] says whether a server has it. Processes with and without it have the same
 // locks. Such an Acquire is SET, PEXPIRETIME and GETRANGE in one pipeline, such a Release PTTL and SET. Hooks see the SET only,
 // unless the pipeline is shared with other calls.
 //

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -51,7 +52,7 @@ func FuzzRecord(f *testing.F) {
 func FuzzPush(f *testing.F) {
 	f.Add("7\njoblock:key")
 	f.Add("q/1\njoblock:key")
-	s := &store{prefix: DefaultPrefix, places: []string{DefaultPrefix}}
+	s := &store{prefix: keyspace.DefaultPrefix, places: []string{keyspace.DefaultPrefix}}
 	f.Fuzz(func(t *testing.T, text string) {
 		if p, ok := s.parseForced(text); ok && (p.Fence < 1 || p.Key == "") {
 			t.Errorf("%q is the push %+v", text, p)

@@ -102,7 +102,7 @@ func newNativeKit(t *testing.T) (k *kit, h *split, other *kit) {
 // wantCalls fails the test if other numbers of calls of k went without Lua, or were refused.
 func wantCalls(t testing.TB, k *kit, made, refused int64) {
 	t.Helper()
-	if m, r := NativeCalls(k.store); m != made || r != refused {
+	if m, r := nativeCalls(k.store); m != made || r != refused {
 		t.Errorf("%d calls went without Lua and %d were refused, want %d and %d", m, r, made, refused)
 	}
 }
@@ -225,12 +225,12 @@ func TestNativeReleaseOfAnotherTerm(t *testing.T) {
 			old, _ := k.try("key", "me")
 			k.end("key", "me", old)
 			r, _ := k.try("key", "me")
-			made, _ := NativeCalls(k.store)
+			made, _ := nativeCalls(k.store)
 			req := driver.ReleaseRequest{Term: driver.Term{Key: "key", Owner: "me", Fence: r.Fence}, Nonce: k.nonce(), Retain: long, Hint: r.Hint}
 			tt.change(&req, old)
 			rs, err := k.Release(t.Context(), []driver.ReleaseRequest{req})
 			wantOutcomes(t, "release", rs, err, 1, tt.want)
-			if now, _ := NativeCalls(k.store); now-made != tt.made {
+			if now, _ := nativeCalls(k.store); now-made != tt.made {
 				t.Errorf("%d releases went without Lua, want %d", now-made, tt.made)
 			}
 			rec := other.look("key")
@@ -300,7 +300,7 @@ func TestNativeCallsOfOneLock(t *testing.T) {
 		}
 		h.Advance(2 * time.Millisecond)
 	}
-	if made, refused := NativeCalls(h.Store); made != 2*(pairs-nativeAfter)-1 || refused > 0 {
+	if made, refused := nativeCalls(h.Store); made != 2*(pairs-nativeAfter)-1 || refused > 0 {
 		t.Errorf("of %d calls %d went without Lua, and %d were refused", 2*pairs, made, refused)
 	}
 }

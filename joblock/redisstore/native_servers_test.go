@@ -44,7 +44,7 @@ func TestNativeCallsConform(t *testing.T) {
 			h := harness(t, rdb, fmt.Sprintf("test %d:", n.Add(1)))
 			s := h.Store
 			t.Cleanup(func() {
-				calls, _ := NativeCalls(s)
+				calls, _ := nativeCalls(s)
 				made.Add(calls)
 			})
 			h.Store = usualStore{Store: newHintingStore(s)}
@@ -132,14 +132,14 @@ func TestNativeCallsAreRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			before, _ := NativeCalls(k.store)
+			before, _ := nativeCalls(k.store)
 			if proxy.Always(all, redistest.Fail(text)); !strings.Contains(text, "syntax") {
 				_, err = locks.TryAcquire(t.Context(), name+" free")
 				wantUnavailable(t, "TryAcquire", err, name)
 				wantUnavailable(t, "Release", held.Release(t.Context()), name)
 			}
 			proxy.Heal()
-			if now, _ := NativeCalls(k.store); now != before {
+			if now, _ := nativeCalls(k.store); now != before {
 				t.Errorf("%d refused calls count as made", now-before)
 			}
 			// Only the commands without a script are refused: the script serves.

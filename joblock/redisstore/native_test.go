@@ -95,7 +95,7 @@ func (s hintingStore) Release(ctx context.Context, reqs []driver.ReleaseRequest)
 // wantNative fails the test if fewer calls went without Lua than want.
 func wantNative(t *testing.T, s driver.Store, want int64) {
 	t.Helper()
-	made, refused := NativeCalls(s)
+	made, refused := nativeCalls(s)
 	t.Logf("%d calls without Lua, %d were refused", made, refused)
 	if !t.Failed() && made < want {
 		t.Errorf("%d calls went without Lua, want %d: the test shows less than it should", made, want)
@@ -238,7 +238,7 @@ func TestNativeCallsDoAsTheScripts(t *testing.T) {
 				t.Fatalf("seed %d, step %d, %s: without Lua\n%+v\n%+v, to live %s\nby script\n%+v\n%+v, to live %s", seed, step, what, r1, rec1, life1, r2, rec2, life2)
 			}
 		}
-		n, _ := NativeCalls(one.Store)
+		n, _ := nativeCalls(one.Store)
 		made += n
 	}
 	if want := int64(share(160)); made < want {
@@ -357,3 +357,6 @@ func (k *kit) random(ctx context.Context, rnd *rand.Rand, key, owner string) {
 		k.t.Fatal(err)
 	}
 }
+
+// nativeCalls returns what NativeCalls of s returns.
+func nativeCalls(s driver.Store) (made, refused int64) { return s.(*store).NativeCalls() }

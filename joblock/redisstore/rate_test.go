@@ -3,6 +3,7 @@ package redisstore
 import (
 	"testing"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock/driver"
 )
@@ -10,8 +11,8 @@ import (
 func TestAValueAtTheKeyOfARateIsLeftAlone(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
 	m := redistest.MiniServer(t)
-	s := harness(t, redistest.MiniClient(t, m), DefaultPrefix).Store
-	name := DefaultPrefix + "%%rate:key"
+	s := harness(t, redistest.MiniClient(t, m), keyspace.DefaultPrefix).Store
+	name := keyspace.DefaultPrefix + "%%rate:key"
 	if err := m.Set(name, "something else"); err != nil {
 		t.Fatal(err)
 	}

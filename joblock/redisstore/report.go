@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,32 +10,22 @@ import (
 )
 
 // Severity says how much a Finding matters.
-type Severity uint8
+type Severity string
 
 // The severities.
 const (
-	// Well: nothing has to change. The Finding only says what was looked at; see Examine.
-	Well Severity = iota
+	// Well: nothing has to change. The Finding only says what was looked at.
+	Well Severity = "well"
 	// Note: the Finding is good to know, and nothing has to change.
-	Note
+	Note Severity = "note"
 	// Warning: the Finding weakens a promise in an event that comes now and then: a restart, a fail-over, a full server.
-	Warning
+	Warning Severity = "warning"
 	// Fault: the Finding breaks locks or calls in everyday use.
-	Fault
+	Fault Severity = "fault"
 )
 
-var severityNames = [...]string{"well", "note", "warning", "fault"}
-
-// String returns the severity's name in lower case.
-func (s Severity) String() string {
-	if int(s) < len(severityNames) {
-		return severityNames[s]
-	}
-	return fmt.Sprintf("Severity(%d)", uint8(s))
-}
-
-// MarshalText returns the same as String.
-func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+// rank orders the severities, the worst first.
+var rank = map[Severity]int{Fault: 0, Warning: 1, Note: 2, Well: 3}
 
 // Finding is one thing that Check found.
 type Finding struct {
@@ -46,14 +37,11 @@ type Finding struct {
 	Fix      string   `json:"fix"`            // what to change; "" if Well
 }
 
-// String returns the finding as one line.
-func (f Finding) String() string {
+// line returns f as one line.
+func (f Finding) line() string {
 	where := ""
 	if f.Node != "" {
 		where = " at " + f.Node
-	}
-	if f.Severity == Well {
-		return fmt.Sprintf("%s: %s%s: %s", f.Severity, f.Subject, where, f.Found)
 	}
 	return fmt.Sprintf("%s: %s%s: %s; %s; %s", f.Severity, f.Subject, where, f.Found, f.Means, f.Fix)
 }
@@ -61,12 +49,14 @@ func (f Finding) String() string {
 // Report is what Check found, the worst first.
 type Report []Finding
 
-// String returns a line for each finding.
+// String returns a line for each Finding that is not Well, so it is empty if there is nothing to change.
 func (r Report) String() string {
 	var b strings.Builder
 	for _, f := range r {
-		b.WriteString(f.String())
-		b.WriteByte('\n')
+		if f.Severity != Well {
+			b.WriteString(f.line())
+			b.WriteByte('\n')
+		}
 	}
 	return b.String()
 }
@@ -77,7 +67,7 @@ func (r Report) Err() error {
 	var faults []string
 	for _, f := range r {
 		if f.Severity == Fault {
-			faults = append(faults, f.String())
+			faults = append(faults, f.line())
 		}
 	}
 	if faults == nil {
@@ -90,9 +80,6 @@ func (r Report) Err() error {
 // together.
 func (r Report) sort() {
 	slices.SortStableFunc(r, func(a, b Finding) int {
-		if a.Severity != b.Severity {
-			return int(b.Severity) - int(a.Severity)
-		}
-		return strings.Compare(a.Subject, b.Subject)
+		return cmp.Or(cmp.Compare(rank[a.Severity], rank[b.Severity]), strings.Compare(a.Subject, b.Subject))
 	})
 }

@@ -261,7 +261,7 @@ func TestCheckNamesEveryRightThatIsMissing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r
+		return toChange(r)
 	}
 	if r := look(t, nil); len(r) != 0 {
 		t.Errorf("with all rights found %v", r)

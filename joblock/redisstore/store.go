@@ -14,12 +14,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 )
-
-// DefaultPrefix stands before every key unless Config says otherwise.
-const DefaultPrefix = "joblock:"
 
 const maxPrefixBytes = 64
 
@@ -28,7 +26,7 @@ type Config struct {
 	// Prefix stands before every key in Redis. A prefix is printable UTF-8 of at most 64 bytes, in a cluster without
 	// braces. Stores with different prefixes do not see each other's locks, with one exception. If one prefix begins
 	// with the other, List of the Store with the shorter prefix shows the locks of both, except in a cluster. Default:
-	// DefaultPrefix, "joblock:".
+	// "joblock:".
 	Prefix string
 
 	// Replicas is how many replicas have to acknowledge a grant, a Park or a renewal before the call succeeds: from 0,
@@ -96,7 +94,7 @@ func newStore(rdb redis.UniversalClient, cfg *Config) (*store, error) {
 		cfg = &Config{}
 	}
 	s := &store{
-		prefix:         cmp.Or(cfg.Prefix, DefaultPrefix),
+		prefix:         cmp.Or(cfg.Prefix, keyspace.DefaultPrefix),
 		replicas:       cfg.Replicas,
 		replicaTimeout: cmp.Or(cfg.ReplicaTimeout, defaultReplicaTimeout),
 		app:            rdb,

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/joblock/toolkit/internal/certs"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -80,7 +81,7 @@ func (s *server) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.key, "tls-key", "", "`FILE` with the key of --tls-cert")
 	f.StringVar(&s.apiURL, "server", "", "`URL` of a lock server (\"joblock serve\"), in place of --redis; several with commas are replicas (default $"+envServer+")")
 	f.StringVar(&s.apiToken, "server-token-file", "", "`FILE` with the bearer token for --server (default $"+envServerToken+")")
-	f.StringVar(&s.prefix, "prefix", redisstore.DefaultPrefix, "what stands before every key in Redis")
+	f.StringVar(&s.prefix, "prefix", keyspace.DefaultPrefix, "what stands before every key in Redis")
 	f.DurationVar(&s.timeout, "timeout", 3*time.Second, "after how long without an answer of Redis to give up, from 1ms to 1h")
 }
 
@@ -528,7 +529,7 @@ func (s *server) open(getenv func(string) string, cfg joblock.Config) (*session,
 
 // examine looks at the servers of the locks.
 func (s *session) examine(ctx context.Context) (redisstore.Report, error) {
-	return redisstore.Examine(ctx, s.store)
+	return redisstore.Check(ctx, s.store)
 }
 
 // Commands that take or change a lock divide --timeout between an unanswered call, which package joblock ends up to an

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/joblock/toolkit/cmd/joblock/internal/demo"
-	"github.com/joblock/toolkit/joblock/redisstore"
+	"github.com/joblock/toolkit/internal/keyspace"
 )
 
 func newDemo(s *server) *cobra.Command {
@@ -41,7 +41,7 @@ Exit codes:
   joblock demo --port 6399`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if s.url != "" || s.prefix != redisstore.DefaultPrefix {
+			if s.url != "" || s.prefix != keyspace.DefaultPrefix {
 				return usage("demo has a Redis of its own, so --redis and --prefix make no sense with it")
 			}
 			if port < 0 || port > 65535 {

@@ -24,6 +24,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -61,7 +62,7 @@ type step struct {
 func newScene(t *testing.T, heading string) *scene {
 	t.Helper()
 	server := redistest.Start(t, "--appendonly", "yes")
-	p := &place{T: t, redis: server, prefix: redisstore.DefaultPrefix}
+	p := &place{T: t, redis: server, prefix: keyspace.DefaultPrefix}
 	p.locks = p.holder("web1:71")
 	rdb := server.Client(t)
 	s := &scene{place: p, asynq: asynq.NewInspectorFromRedisClient(rdb), client: asynq.NewClientFromRedisClient(rdb), actual: map[string]string{}}

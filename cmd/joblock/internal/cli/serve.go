@@ -25,9 +25,9 @@ import (
 
 	"github.com/joblock/toolkit/cmd/joblock/internal/demo"
 	"github.com/joblock/toolkit/handoff"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
-	"github.com/joblock/toolkit/joblock/redisstore"
 	lockserver "github.com/joblock/toolkit/server"
 	"github.com/joblock/toolkit/server/compat"
 	"github.com/joblock/toolkit/worker"
@@ -168,7 +168,7 @@ Exit codes:
 }
 
 func (o *serveOptions) validate() error {
-	if o.demo && (o.server.url != "" || o.server.prefix != redisstore.DefaultPrefix || len(o.server.asynq) > 0 || o.keeper) {
+	if o.demo && (o.server.url != "" || o.server.prefix != keyspace.DefaultPrefix || len(o.server.asynq) > 0 || o.keeper) {
 		return usage("--demo has a Redis and a keeper of its own, so --redis, --prefix, --asynq and --keeper make no sense with it")
 	}
 	if name := o.server.given("server", "server-token-file"); name != "" {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/joblock/toolkit/internal/eventlog"
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -52,11 +53,11 @@ func TestEverythingMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	desk, err := ops.New(ops.Config{Locks: locks, Journal: ops.NewJournal(rdb, redisstore.DefaultPrefix, time.Minute)})
+	desk, err := ops.New(ops.Config{Locks: locks, Journal: ops.NewJournal(rdb, keyspace.DefaultPrefix, time.Minute)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	audit := ops.NewAudit(rdb, redisstore.DefaultPrefix, time.Minute)
+	audit := ops.NewAudit(rdb, keyspace.DefaultPrefix, time.Minute)
 	is := func(key string, state joblock.State, ok func(joblock.Status) bool) func() bool {
 		return func() bool {
 			st, err := locks.Status(t.Context(), key)
@@ -99,7 +100,7 @@ func TestEverythingMoves(t *testing.T) {
 			return err == nil && len(entries) == 5 && done && paused
 		},
 		"the journal has a failure of a cron job, and a forced release": func() bool {
-			entries, err := rdb.XRange(t.Context(), redisstore.DefaultPrefix+eventlog.Name, "-", "+").Result()
+			entries, err := rdb.XRange(t.Context(), keyspace.DefaultPrefix+eventlog.Name, "-", "+").Result()
 			failed, forced := false, false
 			for _, m := range entries {
 				e, _, ok := eventlog.Decode(m)

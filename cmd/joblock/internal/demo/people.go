@@ -6,10 +6,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
-	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
 // people starts the processes that take locks by themselves: a deployment, a report, an import, a geocoder.
@@ -79,7 +79,7 @@ func (c *company) onCall() error {
 	if err != nil {
 		return err
 	}
-	desk, err := ops.New(ops.Config{Locks: p.locks, Audit: ops.NewAudit(p.rdb, redisstore.DefaultPrefix, patience)})
+	desk, err := ops.New(ops.Config{Locks: p.locks, Audit: ops.NewAudit(p.rdb, keyspace.DefaultPrefix, patience)})
 	if err != nil {
 		return err
 	}
