@@ -1,7 +1,9 @@
 package handoff
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -37,10 +39,10 @@ type Claim struct {
 	MaxWait time.Duration
 
 	// MaxHold is how long the request may hold the locks: at most 366 days; 0 means one minute. After MaxHold the
-	// handler's context ends with cause ErrMaxHold, and the locks are no longer renewed. A lock is lost if it is neither
-	// released nor handed over before its lease runs out, so a slow client, or a handler that hangs, keeps others out for
-	// MaxHold and one TTL. Locks that were handed over or kept (Keep) before MaxHold was up are not affected. If an
-	// enqueue fails after MaxHold, its lock comes back with one lease left.
+	// handler's context ends with a cause that matches context.DeadlineExceeded, and the locks are no longer renewed. A
+	// lock is lost if it is neither released nor handed over before its lease runs out, so a slow client, or a handler that
+	// hangs, keeps others out for MaxHold and one TTL. Locks that were handed over or kept (Keep) before MaxHold was up are
+	// not affected. If an enqueue fails after MaxHold, its lock comes back with one lease left.
 	MaxHold time.Duration
 
 	// Holder is the label that Status shows; "" means the Locker's.
@@ -52,8 +54,8 @@ type Claim struct {
 	Limit int
 }
 
-// ErrMaxHold is the cause with which a handler's context ends when Claim.MaxHold is up.
-var ErrMaxHold = errors.New("handoff: the request has held its locks for Claim.MaxHold")
+// errMaxHold is the cause with which a handler's context ends when Claim.MaxHold is up.
+var errMaxHold = fmt.Errorf("handoff: the request has held its locks for Claim.MaxHold: %w", context.DeadlineExceeded)
 
 // check refuses a Claim that names no lock. The Locker checks the options itself.
 func (c Claim) check() error {

@@ -99,8 +99,8 @@ func TestSlowBodyHoldsTheLockForAWhile(t *testing.T) {
 						if lock, _ := joblock.FromContext(r.Context()); !errors.Is(lock.Err(), joblock.ErrLost) {
 							t.Errorf("a day later the lock is %v, want ErrLost", lock.Err())
 						}
-						if cause := context.Cause(r.Context()); !errors.Is(cause, handoff.ErrMaxHold) {
-							t.Errorf("the context ended with %v, want ErrMaxHold", cause)
+						if cause := context.Cause(r.Context()); !errors.Is(cause, context.DeadlineExceeded) {
+							t.Errorf("the context ended with %v, want DeadlineExceeded", cause)
 						}
 					}))
 				go serveRequest(h, httptest.NewRequest(http.MethodPost, "/", slowBody{}))
@@ -135,7 +135,7 @@ func TestHandlerIsCancelledBeforeItsLeaseExpires(t *testing.T) {
 		start := time.Now()
 		serve((&handoff.Guard{Locks: locks, Logger: silent}).Middleware(fixed(claim))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
-			if cause := context.Cause(r.Context()); !errors.Is(cause, handoff.ErrMaxHold) || time.Since(start) != 2*time.Minute {
+			if cause := context.Cause(r.Context()); !errors.Is(cause, context.DeadlineExceeded) || time.Since(start) != 2*time.Minute {
 				t.Errorf("got %v after %s", cause, time.Since(start))
 			}
 			if err := joblock.LocksFromContext(r.Context()).Err(); err != nil {

@@ -174,7 +174,7 @@ func (g *Guard) limitHold(parent context.Context, h *held, claim Claim) (ctx con
 		if holds {
 			g.logger().WarnContext(ctx, "handoff: a request has held its locks for too long; they are no longer renewed",
 				"key", claim.Key, "max_hold", limit)
-			cancel(ErrMaxHold)
+			cancel(errMaxHold)
 		}
 	})
 	return ctx, func() {

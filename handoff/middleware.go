@@ -13,7 +13,7 @@ import (
 //
 // The request's context carries the locks: joblock.FromContext returns the lock on Claim.Key,
 // joblock.LocksFromContext returns all locks. The context ends with cause joblock.ErrLost when a lock is lost, and
-// with cause ErrMaxHold when Claim.MaxHold is up.
+// with a cause that matches context.DeadlineExceeded when Claim.MaxHold is up.
 //
 // When the handler has returned or panicked, the middleware releases the locks, even if the client has disconnected.
 // Locks that were handed over, released or kept (Keep) are left alone. A connection that the handler has hijacked has
