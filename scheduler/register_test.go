@@ -110,7 +110,7 @@ func TestSchedulersThatNewDidNotMake(t *testing.T) {
 		_, entry := a.Entry(ctx, "job")
 		_, trigger := a.Trigger(ctx, "job")
 		for call, err := range map[string]error{
-			"Run": s.Run(ctx), "Refresh": s.Refresh(ctx), "Remove": s.Remove("job"), "SetSpec": s.SetSpec("job", "0 3 * * *"),
+			"Run": s.Run(ctx), "Remove": s.Remove("job"), "SetSpec": s.SetSpec("job", "0 3 * * *"),
 			"Entries": entries, "Entry": entry, "Pause": a.Pause(ctx, "job", ""), "Resume": a.Resume(ctx, "job", ""), "Trigger": trigger,
 		} {
 			if !errors.Is(err, joblock.ErrInvalid) {

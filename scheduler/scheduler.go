@@ -40,6 +40,7 @@ func New(locks *joblock.Locker, cfg *Config) (*Scheduler, error) {
 		cfg: full, recs: recs, clock: &storeClock{local: time.Now}, orders: o, table: newTable(o), program: program(),
 		slots: make(chan struct{}, full.Concurrency),
 	}
+	recs.Refresh = n.readOrders
 	p := &presence{node: n, changed: make(chan struct{}, 1), listed: make(map[string]int64), found: make(map[string]int64)}
 	s := &specs{node: n, presence: p}
 	d := &dispatcher{node: n, specs: s, claims: &claims{n, s, p}, standbys: make(chan struct{}, full.Concurrency)}
@@ -57,20 +58,12 @@ func (s *Scheduler) checkJob(op, name string) error {
 	return cmp.Or(s.check(op), records.CheckName(op, name))
 }
 
-// Config returns the configuration with its defaults.
-func (s *Scheduler) Config() Config {
-	if s.check("config") != nil {
-		return Config{}
-	}
-	return *s.cfg
-}
-
-// Locker returns the Locker that was passed to New.
-func (s *Scheduler) Locker() *joblock.Locker {
-	if s.check("locker") != nil {
+// Records returns the records of the scope, for packages admin and asynqtick; nil if s was not made by New.
+func (s *Scheduler) Records() *records.Scope {
+	if s.check("records") != nil {
 		return nil
 	}
-	return s.recs.Locks
+	return s.recs
 }
 
 // Func registers fn. At every tick of spec, one node calls fn; it need not be the same node each time. Package spec
@@ -260,12 +253,4 @@ func (s *Scheduler) Jobs() []Job {
 	})
 	slices.SortFunc(jobs, func(a, b Job) int { return cmp.Compare(a.Name, b.Name) })
 	return jobs
-}
-
-// Refresh reads pauses and triggers now. Otherwise Run reads them within Config.Sync. Errors are those of memo.Read.
-func (s *Scheduler) Refresh(ctx context.Context) error {
-	if err := s.check("refresh"); err != nil {
-		return err
-	}
-	return s.readOrders(ctx)
 }

@@ -418,10 +418,10 @@ func TestTickThatWasTakenOverIsNoTrouble(t *testing.T) {
 		want int
 	}{
 		"not taken over":     {admin.Entry{Latest: broken}, 1},
-		"taken over":         {admin.Entry{Latest: running(again), Detail: admin.Detail{History: []admin.Execution{broken}}}, 0},
-		"taken over, lanes":  {admin.Entry{Latest: broken, Detail: admin.Detail{Running: []admin.Execution{running(again)}}}, 0},
-		"another tick runs":  {admin.Entry{Latest: running(next), Detail: admin.Detail{History: []admin.Execution{broken}}}, 1},
-		"over on both nodes": {admin.Entry{Latest: admin.Execution{Tick: again, Node: "b", State: scheduler.Died}, Detail: admin.Detail{History: []admin.Execution{broken}}}, 1},
+		"taken over":         {admin.Entry{Latest: running(again), History: []admin.Execution{broken}}, 0},
+		"taken over, lanes":  {admin.Entry{Latest: broken, Running: []admin.Execution{running(again)}}, 0},
+		"another tick runs":  {admin.Entry{Latest: running(next), History: []admin.Execution{broken}}, 1},
+		"over on both nodes": {admin.Entry{Latest: admin.Execution{Tick: again, Node: "b", State: scheduler.Died}, History: []admin.Execution{broken}}, 1},
 	} {
 		c.e.Nodes = []string{"b"}
 		if got := troubles(c.e); len(got) != c.want {

@@ -49,12 +49,7 @@ func New(locks *joblock.Locker, scope, by string) (*Admin, error) {
 // Of returns an Admin for the scope of s, under its Config.Node. While Run of s is running, s obeys at once. Entries
 // includes the jobs of s even before their first tick, and whether s can execute them.
 func Of(s *scheduler.Scheduler) *Admin {
-	cfg := s.Config()
-	recs, err := records.New("of", s.Locker(), cfg.Scope, cfg.Node, "Config.Scope", "Config.Node", cfg.Logger)
-	if err != nil {
-		return new(Admin) // s was not made by scheduler.New; see check
-	}
-	return &Admin{recs: recs, node: s}
+	return &Admin{recs: s.Records(), node: s} // without records if s was not made by scheduler.New; see check
 }
 
 func (a *Admin) check(op string) error {
@@ -77,8 +72,8 @@ func (a *Admin) own() map[string]scheduler.Job {
 
 // refresh makes the Scheduler of Of obey at once. After an error it obeys within Config.Sync.
 func (a *Admin) refresh(ctx context.Context) {
-	if a.node != nil {
-		_ = a.node.Refresh(ctx)
+	if a.recs.Refresh != nil {
+		_ = a.recs.Refresh(ctx)
 	}
 }
 

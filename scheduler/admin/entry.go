@@ -93,11 +93,8 @@ type Entry struct {
 	// written, or the store does not answer.
 	Problem string `json:"problem,omitempty"`
 
-	Detail
-}
+	// The fields below explain those above.
 
-// Detail explains an Entry.
-type Detail struct {
 	Policies string `json:"policies,omitempty"` // the options of the job in English, as the node has them that has written the ledger last
 
 	// Since is the time from which on ticks are those of Spec. SpecBy is the node that has registered Spec last: as long

@@ -14,10 +14,8 @@ func showLedger(name string, l *ledger.Ledger, rules *ledger.Job, here, free boo
 	o ledger.Order, now time.Time) (Entry, error) {
 	e := Entry{
 		Name: name, Spec: rules.SpecText, Here: here, Paused: o.Paused(), Counts: Counts(l.Counts), Contested: l.Definition.Contested(),
-		Detail: Detail{
-			Policies: l.Definition.Policies, SpecBy: l.Decider.Node, Resumed: showResumed(l.Resumption(o)), Behind: l.Behind(now),
-			Waiting: len(l.Due), Backfill: showBackfill(l, o),
-		},
+		Policies: l.Definition.Policies, SpecBy: l.Decider.Node, Resumed: showResumed(l.Resumption(o)), Behind: l.Behind(now),
+		Waiting: len(l.Due), Backfill: showBackfill(l, o),
 	}
 	e.Overlaps = int(l.Overlaps.Ticks)
 	if !e.Paused && l.Overlaps.Several() {

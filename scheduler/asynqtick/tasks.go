@@ -184,7 +184,7 @@ func (t *Tasks) Show(ctx context.Context, interval time.Duration) {
 		}
 		err := t.show(ctx, list, 2*interval)
 		if err != nil && !trouble && ctx.Err() == nil {
-			t.s.Config().Logger.Warn("asynqtick: asynq's Inspector does not show the jobs of this node", "err", err)
+			t.s.Records().Log.Warn("asynqtick: asynq's Inspector does not show the jobs of this node", "err", err)
 		}
 		trouble = err != nil
 	}
@@ -193,11 +193,7 @@ func (t *Tasks) Show(ctx context.Context, interval time.Duration) {
 // show writes the entries of the jobs that this node speaks for: of the nodes that are up and have a job, it is the
 // first by name. While nodes come and go, a job may have two such nodes or none for some seconds.
 func (t *Tasks) show(ctx context.Context, list *entryList, ttl time.Duration) error {
-	cfg := t.s.Config()
-	recs, err := records.New("show", t.s.Locker(), cfg.Scope, cfg.Node, "Config.Scope", "Config.Node", cfg.Logger)
-	if err != nil {
-		return err
-	}
+	recs := t.s.Records()
 	up, err := recs.Nodes(ctx)
 	if err != nil {
 		return err
@@ -207,7 +203,7 @@ func (t *Tasks) show(ctx context.Context, list *entryList, ttl time.Duration) er
 	t.mu.Unlock()
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(tasks)), func(name string) bool {
 		i := slices.IndexFunc(up, func(n records.Node) bool { return n.Has(name) })
-		return i < 0 || up[i].Name != cfg.Node
+		return i < 0 || up[i].Name != recs.By
 	})
 	if len(names) == 0 {
 		return list.clear(ctx)

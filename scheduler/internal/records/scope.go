@@ -32,6 +32,10 @@ type Scope struct {
 	By    string // who reads and writes, in the status of locks and in orders
 	Log   *slog.Logger
 	part  string // Name as a part of a key
+
+	// Refresh makes the Scheduler whose records these are read pauses and triggers now, and not only within Config.Sync;
+	// nil: there is none.
+	Refresh func(ctx context.Context) error
 }
 
 // New returns a Scope. By "" is "host:pid". New returns joblock.ErrInvalid for a nil Locker, for a name that is empty
