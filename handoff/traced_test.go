@@ -47,8 +47,8 @@ type tracedSpan struct {
 	event.Call
 }
 
-func (tracedSpan) Tell(event.Event) {}
-func (tracedSpan) Renewed()         {}
+func (tracedSpan) AddEvent(event.Event) {}
+func (tracedSpan) Renewed()             {}
 func (s tracedSpan) End(_ string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

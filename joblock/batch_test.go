@@ -127,7 +127,7 @@ func TestBatchOfReleasesKeepsTheAnswersItGot(t *testing.T) {
 		locker := k.open(p, nil)
 		locks, err := locker.AcquireAll(t.Context(), []string{"a", "b", "c"})
 		wantNil(t, "AcquireAll", err)
-		errs := locks.Core().End(t.Context(), core.Release{Reason: "done"})
+		errs := locks.Core().Release(t.Context(), core.Release{Reason: "done"})
 		wantErr(t, errs[1], joblock.ErrUnavailable)
 		wantErr(t, errs[1], errPatchy)
 		if errs[0] != nil || errs[2] != nil {

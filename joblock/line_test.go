@@ -102,7 +102,7 @@ func TestReleaseReturnsWhichJobIsNext(t *testing.T) {
 		}
 		lock := k.acquire("lock")
 		_, _ = k.waits("lock", "q/1", nil)
-		wantNil(t, "Release", (*core.Lock)(lock).End(t.Context(), core.Release{Granted: granted}))
+		wantNil(t, "Release", (*core.Lock)(lock).Release(t.Context(), core.Release{Granted: granted}))
 		want("a release of a lock", []string{"lock q/1"}, nil)
 
 		token, _ := k.waits("lock", "q/2", nil)
@@ -120,7 +120,7 @@ func TestReleaseReturnsWhichJobIsNext(t *testing.T) {
 		lock = k.acquire("lost")
 		_, _ = k.waits("lost", "q/1", nil)
 		k.store.Set(faultstore.Fault{Mode: faultstore.Refuse, Times: 1}, faultstore.Release)
-		wantErr(t, (*core.Lock)(lock).End(t.Context(), core.Release{Granted: granted}), joblock.ErrUnavailable)
+		wantErr(t, (*core.Lock)(lock).Release(t.Context(), core.Release{Granted: granted}), joblock.ErrUnavailable)
 		time.Sleep(lockkit.TTL)
 		want("a release that the background repeats", nil, []string{"lost q/1"})
 	})

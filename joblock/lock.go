@@ -93,7 +93,7 @@ func (k *Lock) Reclaim(ctx context.Context) error { return k.core().Reclaim(ctx)
 //	ErrUnavailable      the store did not answer; the handle has ended, and the release is repeated in the background
 //	ErrInvalid, ErrClosed
 func (k *Lock) Release(ctx context.Context, opts ...LockReleaseOption) error {
-	return k.core().End(ctx, core.Releasing(opts))
+	return k.core().Release(ctx, core.Releasing(opts))
 }
 
 // Token returns the lock's token, with which Locker.Release can release the lock. Resume returns ErrBusy while the lock
@@ -139,7 +139,7 @@ func locksOf(locks core.Locks) Locks {
 
 // Release releases all locks in one batch, and joins the errors of Lock.Release.
 func (ls Locks) Release(ctx context.Context, opts ...LockReleaseOption) error {
-	return errors.Join(ls.core().End(ctx, core.Releasing(opts))...)
+	return errors.Join(ls.core().Release(ctx, core.Releasing(opts))...)
 }
 
 // Err returns the first error that Lock.Err returns for any of the locks, nil while all are held.

@@ -19,7 +19,7 @@ func TestReleaserThatFails(t *testing.T) {
 		k := newKit(t, nil)
 		lock := k.acquire("key", joblock.TTL(10*time.Second))
 		end := func(release core.Releaser) error {
-			return (*core.Lock)(lock).End(context.Background(), core.Release{Reason: "why", Releaser: release})
+			return (*core.Lock)(lock).Release(context.Background(), core.Release{Reason: "why", Releaser: release})
 		}
 		var sent []driver.ReleaseRequest
 		fails := errors.New("not yet")
@@ -62,7 +62,7 @@ func TestReleaserThatFailsForALostLock(t *testing.T) {
 		time.Sleep(time.Minute)
 		fails := errors.New("not yet")
 		end := func(lock *joblock.Lock, release core.Releaser) error {
-			return (*core.Lock)(lock).End(context.Background(), core.Release{Reason: "why", Releaser: release})
+			return (*core.Lock)(lock).Release(context.Background(), core.Release{Reason: "why", Releaser: release})
 		}
 		if err := end(lock, func(context.Context, []driver.ReleaseRequest) ([]driver.Reply, error) {
 			return nil, fails

@@ -445,7 +445,7 @@ func (b *Outbox) report(ctx context.Context, r workerstats.Relay) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.End(ctx, core.Release{})) }()
+	defer func() { err = errors.Join(err, lock.Release(ctx, core.Release{})) }()
 	all, err := workerstats.DecodeRelays(lock.Memo())
 	if err != nil {
 		all = workerstats.Relays{} // stats for people: start again

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/memo"
@@ -35,7 +35,7 @@ const firstPause, lastPause = 500 * time.Millisecond, 8 * time.Second
 
 // within returns a random multiple of spreadStep that is later than at, by at most d.
 func within(d time.Duration, at time.Time) time.Time {
-	return at.Truncate(spreadStep).Add(spreadStep * (1 + dice.N(d/spreadStep)))
+	return at.Truncate(spreadStep).Add(spreadStep * (1 + jitter.N(d/spreadStep)))
 }
 
 func soon(at time.Time) time.Time { return within(policy.Spread, at) }
@@ -67,7 +67,7 @@ func (d *dispatcher) loop(ctx, work context.Context) error {
 			if err != errOrdersUnread { // which obey has logged
 				d.cfg.Logger.Warn("scheduler: the store does not answer", "err", err)
 			}
-			_ = sleep.For(ctx, pause/2+dice.N(pause/2))
+			_ = sleep.For(ctx, pause/2+jitter.N(pause/2))
 			pause = min(2*pause, lastPause)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
@@ -121,7 +121,7 @@ func (p *presence) keep(ctx context.Context) {
 		if own != nil {
 			lost = own.Done()
 		}
-		timer := time.NewTimer(pause - presencePause + dice.N(policy.Spread))
+		timer := time.NewTimer(pause - presencePause + jitter.N(policy.Spread))
 		select {
 		case <-ctx.Done():
 		case <-p.changed:

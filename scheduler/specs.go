@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/scheduler/internal/ledger"
 	"github.com/joblock/toolkit/scheduler/internal/records"
@@ -249,6 +249,6 @@ func (s *specs) announceUnsent(ctx context.Context) {
 		if trouble.isNew(err) {
 			s.cfg.Logger.Warn("scheduler: other nodes do not know yet that the specs of jobs have changed", "key", s.recs.OrdersKey(), "jobs", left, "err", err)
 		}
-		_ = sleep.For(ctx, pause/2+dice.N(pause/2))
+		_ = sleep.For(ctx, pause/2+jitter.N(pause/2))
 	}
 }

@@ -1158,7 +1158,7 @@ func TestNothingOfOthersIsShown(t *testing.T) {
 		relays, err := (*core.Locker)(s.locks).TryAcquire(s.Context(), keyspace.Outboxes, core.Options{OwnKey: true, Memo: true})
 		testkit.WantNil(t, "TryAcquire", err)
 		testkit.WantNil(t, "WriteMemo", relays.WriteMemo(s.Context(), workerstats.Relays{"orders": {At: time.Now(), Began: time.Now(), LastError: "secret:refused", FailedAt: time.Now()}}.Encode()))
-		testkit.WantNil(t, "End", relays.End(s.Context(), core.Release{}))
+		testkit.WantNil(t, "Release", relays.Release(s.Context(), core.Release{}))
 		all := Principal{ID: "all", Scopes: ScopeRead, AllKeys: true, AllQueues: true}
 		keys := Principal{ID: "keys", Scopes: ScopeRead, Prefixes: []string{"export:", "shop"}, AllQueues: true}
 		queues := Principal{ID: "queues", Scopes: ScopeRead, AllKeys: true, Queues: []string{"mine"}}

@@ -118,7 +118,7 @@ func TestDuplicateDeliveryWhileTheFirstRuns(t *testing.T) {
 		r.untilRetry("a", 0)
 		r.wantRuns(&p, 0)
 
-		if err := (*core.Lock)(lock).End(context.Background(), core.Release{Reason: "job done", Job: envelope.Job(queue, "a"), Done: true}); err != nil {
+		if err := (*core.Lock)(lock).Release(context.Background(), core.Release{Reason: "job done", Job: envelope.Job(queue, "a"), Done: true}); err != nil {
 			t.Fatal(err)
 		}
 		r.untilTask("a", "gone")
@@ -152,7 +152,7 @@ func (r *rig) settled(id string, token joblock.Token, reason string) {
 	if err != nil {
 		r.t.Fatalf("resume: %v", err)
 	}
-	if err := (*core.Lock)(lock).End(context.Background(), core.Release{Reason: reason, Job: envelope.Job(queue, id), Done: true}); err != nil {
+	if err := (*core.Lock)(lock).Release(context.Background(), core.Release{Reason: reason, Job: envelope.Job(queue, id), Done: true}); err != nil {
 		r.t.Fatalf("release: %v", err)
 	}
 }

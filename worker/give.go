@@ -20,7 +20,7 @@ func (a *attempt) release(locks core.Locks, reason string) {
 
 // end releases locks together. An error is only logged: the Locker repeats a release that had no answer.
 func (a *attempt) end(ctx context.Context, locks core.Locks, reason string) {
-	for i, err := range a.w.next.End(ctx, locks, a.ended(reason)) {
+	for i, err := range a.w.next.ReleaseLocks(ctx, locks, a.ended(reason)) {
 		a.report(locks[i], "release", err)
 	}
 }

@@ -101,7 +101,7 @@ func (r resumer) reacquire(ctx context.Context, token joblock.Token) (*core.Lock
 	}
 	parked, err := lock.Park(ctx, core.Park{Reserve: r.w.reservation(0), Job: r.job})
 	if err != nil {
-		return nil, errors.Join(err, r.w.next.End(ctx, core.Locks{lock}, core.Release{})[0])
+		return nil, errors.Join(err, r.w.next.ReleaseLocks(ctx, core.Locks{lock}, core.Release{})[0])
 	}
 	locks, errs := r.resume(ctx, []joblock.Token{joblock.Token(parked)})
 	return locks[0], errs[0]

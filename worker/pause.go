@@ -44,7 +44,7 @@ func (a *attempt) heldBack(ctx context.Context, keys []string, tokens []joblock.
 			if !still.Until.IsZero() {
 				e.Remaining = still.Until.Sub(set.Now())
 			}
-			in.Tell(e)
+			in.Emit(e)
 			a.endByDeadline(snoozed)
 			a.leaveRate(ctx)
 			a.keepReserved(ctx, tokens, a.w.reservation(snoozed.Delay))

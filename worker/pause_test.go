@@ -633,7 +633,7 @@ func TestPausesThatCannotBeRead(t *testing.T) {
 			if err := lock.WriteMemo(context.Background(), []byte(memo)); err != nil {
 				t.Fatal(err)
 			}
-			if err := lock.End(context.Background(), core.Release{}); err != nil {
+			if err := lock.Release(context.Background(), core.Release{}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -15,11 +15,11 @@ import (
 // resumer resumes the locks of an attempt.
 type resumer struct{ *carrier }
 
-// all resumes the locks of r.tokens into r.locks. On error the resumed locks are settled. If the task must succeed
+// resumeAll resumes the locks of r.tokens into r.locks. On error the resumed locks are settled. If the task must succeed
 // without a call of the handler, all returns nil and leaves r.locks nil.
-func (r resumer) all() error {
+func (r resumer) resumeAll() error {
 	for {
-		err := r.once()
+		err := r.resumeOnce()
 		snoozed, ok := errors.AsType[*verdict.Snooze](err)
 		if !ok {
 			return err
@@ -38,8 +38,8 @@ func (r resumer) all() error {
 	}
 }
 
-// once is one try of all.
-func (r resumer) once() error {
+// resumeOnce is one try of all.
+func (r resumer) resumeOnce() error {
 	// A call that the end of r.ctx cuts short may resume a lock that no attempt settles. joblock bounds each call.
 	ctx := context.WithoutCancel(r.ctx)
 	if snoozed := r.heldBack(ctx, keysOf(r.tokens), r.tokens); snoozed != nil {

@@ -18,7 +18,7 @@ func (c *carrier) run(next asynq.Handler) (err error) {
 	if err := c.bounce(); err != nil {
 		return err
 	}
-	resume := func() (struct{}, error) { return struct{}{}, resumer{c}.all() }
+	resume := func() (struct{}, error) { return struct{}{}, resumer{c}.resumeAll() }
 	late := func(struct{}) { c.backOut(c.locks, c.w.reservation(0)) }
 	if _, err := inTime(c.attempt, c.left()/2, resume, late); err != nil {
 		return err

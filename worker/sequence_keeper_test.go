@@ -104,7 +104,7 @@ func TestTurnOfATaskThatHasEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.serve(service{}, p.handler(succeed))
-		if err := (*core.Lock)(lock).End(context.Background(), core.Release{Granted: r.next()}); err != nil {
+		if err := (*core.Lock)(lock).Release(context.Background(), core.Release{Granted: r.next()}); err != nil {
 			t.Fatal(err)
 		}
 		r.untilTask("c", "gone")
@@ -251,7 +251,7 @@ func (l *line) endActive(id, state string) {
 
 func (l *line) release(lock *joblock.Lock, granted core.Granted) {
 	l.t.Helper()
-	if err := (*core.Lock)(lock).End(context.Background(), core.Release{Granted: granted}); err != nil {
+	if err := (*core.Lock)(lock).Release(context.Background(), core.Release{Granted: granted}); err != nil {
 		l.t.Fatalf("release: %v", err)
 	}
 }

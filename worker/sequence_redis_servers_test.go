@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -47,7 +47,7 @@ func sequencesOnRedis(t *testing.T, r *rig) {
 			jumps = append(jumps, fmt.Sprintf("%s of %s: running %t, fence %d after %d", id, key, running[key], lock.Fence(), fences[key]))
 		}
 		running[key], fences[key] = true, lock.Fence()
-		fails := !failed[id] && dice.N(10) == 0
+		fails := !failed[id] && jitter.N(10) == 0
 		mu.Unlock()
 		defer func() {
 			mu.Lock()

@@ -204,7 +204,7 @@ func testComesUp(t *testing.T, people bool) {
 			}
 		}
 		l.wantLine("b", "c")
-		if err := (*core.Lock)(lock).End(context.Background(), core.Release{Granted: r.next()}); err != nil {
+		if err := (*core.Lock)(lock).Release(context.Background(), core.Release{Granted: r.next()}); err != nil {
 			r.t.Fatal(err)
 		}
 		r.untilTask("c", "gone")
@@ -514,7 +514,7 @@ func TestHaltAfterALostAnswerOfRunTask(t *testing.T) {
 		first := l.hold()
 		l.add(handoff.Sequence{HaltOnFailure: true}, "a", "b")
 		r.serve(service{}, func(context.Context, *asynq.Task) error { return asynq.SkipRetry })
-		if err := (*core.Lock)(first).End(context.Background(), core.Release{Granted: crashed}); err != nil {
+		if err := (*core.Lock)(first).Release(context.Background(), core.Release{Granted: crashed}); err != nil {
 			t.Fatal(err)
 		}
 		rdb, lost := redistest.MiniClient(r.t, r.mini), new(lostRun)

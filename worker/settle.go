@@ -102,7 +102,7 @@ func (s settler) endAtOnce(ctx context.Context, reason string) bool {
 	}
 	r := s.ended(reason)
 	r.Releaser = release
-	return s.w.next.End(ctx, s.locks, r)[0] == nil
+	return s.w.next.ReleaseLocks(ctx, s.locks, r)[0] == nil
 }
 
 // halt parks the lock of a sequence for this job, which halts the sequence. It returns false if this attempt does not

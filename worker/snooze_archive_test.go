@@ -191,7 +191,7 @@ func TestTasksThatWaitAreNotInTheArchive(t *testing.T) {
 				if found > samples/100 {
 					t.Errorf("tasks were in the archive in %d of %d samples", found, samples)
 				}
-				if err := (*core.Lock)(lock).End(context.Background(), core.Release{Granted: r.next()}); err != nil {
+				if err := (*core.Lock)(lock).Release(context.Background(), core.Release{Granted: r.next()}); err != nil {
 					t.Fatal(err)
 				}
 				r.until("all have run", func() bool { return p.count() == tasks })

@@ -57,8 +57,8 @@ func (tr *tracer) Merge(of []map[string]string) map[string]string {
 	return map[string]string{"trace": strings.Join(names, "+")}
 }
 
-func (s tracedSpan) Tell(event.Event) {}
-func (s tracedSpan) Renewed()         {}
+func (s tracedSpan) AddEvent(event.Event) {}
+func (s tracedSpan) Renewed()             {}
 func (s tracedSpan) End(outcome string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -94,7 +94,7 @@ func (w *Worker) endPause(ctx context.Context, p controls.Pause) {
 	if err != nil {
 		return
 	}
-	defer func() { _ = lock.End(context.WithoutCancel(ctx), core.Release{}) }()
+	defer func() { _ = lock.Release(context.WithoutCancel(ctx), core.Release{}) }()
 	ctx, cancel := lock.Context(ctx)
 	defer cancel()
 	e := &ending{w: w, pause: p, key: keyspace.Pause(p.Key), active: make(map[string]time.Time)}

@@ -97,7 +97,7 @@ func (w *tools) writeUsual() (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.End(ctx, core.Release{})) }()
+	defer func() { err = errors.Join(err, lock.Release(ctx, core.Release{})) }()
 	table, err := workerstats.DecodeDurations(lock.Memo())
 	if err != nil {
 		table = workerstats.Durations{} // figures for people: start again

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
 )
@@ -70,7 +70,7 @@ func (l *Locker) Acquire(ctx context.Context, key string, o Options) (*Lock, err
 	ctx = a.traced(ctx)
 	lock, err := a.wait(ctx)
 	if err != nil {
-		a.tellGaveUp(err)
+		a.emitGaveUp(err)
 	}
 	a.span.End("", err)
 	return lock, err
@@ -185,7 +185,7 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 			a.req.Patience = keptPolls * a.poll()
 		}
 		a.queued = a.queued || a.req.Inbox != ""
-		a.tellContended()
+		a.emitContended()
 		if a.o.Waits != nil && a.req.Inbox != "" && !a.o.Part {
 			a.o.Waits(r.Ahead)
 		}
@@ -210,7 +210,7 @@ func (a *acquisition) take(since time.Time, r driver.Reply) (*Lock, error) {
 		if !a.o.Detached {
 			lock.traceHold(a.caller)
 		}
-		a.tellAcquired(lock)
+		a.emitAcquired(lock)
 		if !a.o.Detached {
 			err = a.l.engine.add(lock)
 		}
@@ -377,7 +377,7 @@ func (a *acquisition) poll() time.Duration {
 
 func (a *acquisition) untilNextPoll() time.Duration {
 	poll := a.poll()
-	d := poll*3/4 + dice.N(poll/2)
+	d := poll*3/4 + jitter.N(poll/2)
 	if ahead := a.last.Ahead; ahead < headOfLine {
 		// The holder's lease may end before the next poll; a millisecond is the precision of stores. The first in line
 		// may have died too, so the next waiters also ask, a little later.
@@ -405,26 +405,26 @@ func (a *acquisition) ended(ctx context.Context, err error) error {
 	return ended("acquire", a.req.Key, context.Cause(ctx))
 }
 
-// tellAcquired reports the grant. Call it before engine.add, so that no other event of the lock comes first.
-func (a *acquisition) tellAcquired(lock *Lock) {
+// emitAcquired reports the grant. Call it before engine.add, so that no other event of the lock comes first.
+func (a *acquisition) emitAcquired(lock *Lock) {
 	e := lock.eventLocked(event.Acquired)
 	e.Waited = a.waited()
-	a.span.Tell(e)
-	lock.tell(lock.span, e)
+	a.span.AddEvent(e)
+	lock.emit(lock.span, e)
 }
 
-// tellContended reports, once per acquisition, that another holder has the lock, and sets busySince.
-func (a *acquisition) tellContended() {
+// emitContended reports, once per acquisition, that another holder has the lock, and sets busySince.
+func (a *acquisition) emitContended() {
 	if !a.busySince.IsZero() {
 		return
 	}
 	a.busySince = a.sent
 	if !a.o.Part {
-		a.l.tellContended(a.span, a.req.Key, a.req.Owner, a.last)
+		a.l.emitContended(a.span, a.req.Key, a.req.Owner, a.last)
 	}
 }
 
-func (a *acquisition) tellGaveUp(err error) {
+func (a *acquisition) emitGaveUp(err error) {
 	if a.l.cfg.Observer == nil && a.span == nil || a.busySince.IsZero() || a.o.Part || CodeOf(err) == driver.CodeHeld {
 		return // there was no wait, or the call that this acquisition is a part of reports
 	}
@@ -432,8 +432,8 @@ func (a *acquisition) tellGaveUp(err error) {
 		Kind: event.GaveUp, Key: a.req.Key, Owner: Digest(a.req.Owner),
 		Holder: a.last.Holder, Job: a.last.Job, Waited: a.waited(), Err: err,
 	}
-	a.span.Tell(e)
-	a.l.Tell(e)
+	a.span.AddEvent(e)
+	a.l.Emit(e)
 }
 
 func (a *acquisition) waited() time.Duration {

@@ -46,7 +46,7 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string, o Options, acqui
 		}
 		lock, err := acquire(ctx, key, one)
 		if err != nil {
-			if rerr := errors.Join(taken.End(ctx, Release{})...); rerr != nil {
+			if rerr := errors.Join(taken.Release(ctx, Release{})...); rerr != nil {
 				err = errors.Join(err, rerr)
 			}
 			return nil, err
@@ -64,9 +64,9 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string, o Options, acqui
 	return out, nil
 }
 
-// End releases the locks, in one batch for each Locker. The errors are in the order of the locks, and have the sentinels
+// Release releases the locks, in one batch for each Locker. The errors are in the order of the locks, and have the sentinels
 // of joblock.Lock.Release.
-func (ls Locks) End(ctx context.Context, r Release) []error {
+func (ls Locks) Release(ctx context.Context, r Release) []error {
 	const op = "release"
 	errs := make([]error, len(ls))
 	err := r.check(op, "")

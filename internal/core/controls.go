@@ -39,7 +39,7 @@ func (l *Locker) ChangeControls(ctx context.Context, by string, change func(set 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.End(context.WithoutCancel(ctx), Release{})) }()
+	defer func() { err = errors.Join(err, lock.Release(context.WithoutCancel(ctx), Release{})) }()
 	set, err := controls.Decode(lock.Memo())
 	if err != nil {
 		return Invalid(op, "", "the registry cannot be read: %s", err)
@@ -69,7 +69,7 @@ func (l *Locker) pushControls(ctx context.Context) {
 		return
 	}
 	taken := l.Take(ctx, op, []Take{{Key: lock.Key(), Job: job, Reserve: brief, Patience: brief}})[0]
-	_ = lock.End(ctx, Release{})
+	_ = lock.Release(ctx, Release{})
 	if taken.Err == nil {
 		_ = l.FreeJobs(ctx, nil, []JobRelease{{Key: lock.Key(), Job: job}})
 	}

@@ -28,7 +28,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 		if h := lock.snapshot(); h.settled() {
 			return // fn released the lock, or handed the lock over to a job
 		}
-		rerr := lock.End(ctx, Release{})
+		rerr := lock.Release(ctx, Release{})
 		var released *Error                                                            // perhaps wrapped by the store
 		if errors.As(rerr, &released) && released.Code == driver.CodeAlreadyReleased { // by another caller, not by fn
 			lost := *released

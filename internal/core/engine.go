@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/event"
@@ -239,7 +239,7 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 	}
 	if failed > 0 && e.ctx.Err() == nil && e.complains() {
 		e.l.cfg.Logger.Warn("joblock: renewal got no answer; trying again", "locks", failed, "err", err)
-		e.l.Tell(event.Event{Kind: event.RenewalUnanswered, Locks: failed, Err: err})
+		e.l.Emit(event.Event{Kind: event.RenewalUnanswered, Locks: failed, Err: err})
 	}
 }
 
@@ -260,7 +260,7 @@ func (e *engine) complains() bool {
 // pause is random, to spread out locks whose renewals failed together.
 func retryPause(ttl time.Duration) time.Duration {
 	d := min(max(ttl/30, time.Millisecond), time.Second)
-	return d/2 + dice.N(d/2+1)
+	return d/2 + jitter.N(d/2+1)
 }
 
 // lockQueue is a heap of locks, sorted by Lock.next.

@@ -273,7 +273,7 @@ func (j *janitor) giveUp(failed []cleanup) {
 	}
 	j.l.cfg.Logger.Warn("joblock: cleanup timed out; the remaining leases and reservations will expire", "locks", len(failed))
 	for _, c := range failed {
-		j.l.Tell(event.Event{
+		j.l.Emit(event.Event{
 			Kind: event.CleanupFailed, Key: c.req.Key, Owner: Digest(c.req.Owner), Fence: c.req.Fence, Reason: c.req.Reason,
 			Err: &Error{Code: driver.CodeUnavailable, Op: "clean up", Key: c.req.Key, Detail: "the remaining lease or reservation ends by itself"},
 		})

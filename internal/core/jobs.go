@@ -63,7 +63,7 @@ func (l *Locker) FreeJobs(ctx context.Context, granted Granted, releases []JobRe
 	}, freed)
 	for i, r := range releases {
 		if errs[i] == nil {
-			l.Tell(event.Event{Kind: event.Freed, Key: r.Key, Job: r.Job, Reason: r.Reason})
+			l.Emit(event.Event{Kind: event.Freed, Key: r.Key, Job: r.Job, Reason: r.Reason})
 		}
 	}
 	return errs
@@ -111,7 +111,7 @@ func inJobBatches[T, R any](
 			return err
 		})
 		for n, reply := range replies {
-			granted.tell(keys[n], reply)
+			granted.announce(keys[n], reply)
 			if errs[at[n]] = err; err == nil || reply.Outcome != driver.OutcomeUnknown {
 				errs[at[n]] = Refusal(op, keys[n], reply)
 			}

@@ -98,7 +98,7 @@ func (w *walk) run(yield func(Status, error) bool) {
 			return
 		}
 		done = min(1, done+page.Progress)
-		w.tell(done)
+		w.report(done)
 		for _, rec := range page.Records {
 			st := StatusOf(rec)
 			if (st.Locked() || w.opts.Ended && st.State == driver.StateFree) && !yield(st, nil) {
@@ -109,10 +109,10 @@ func (w *walk) run(yield func(Status, error) bool) {
 			todo = append(todo, walkStep{cursor, page.next})
 		}
 	}
-	w.tell(1)
+	w.report(1)
 }
 
-func (w *walk) tell(done float64) {
+func (w *walk) report(done float64) {
 	if w.opts.Progress != nil {
 		w.opts.Progress(done)
 	}

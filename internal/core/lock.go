@@ -87,7 +87,7 @@ func (k *Lock) unlock(s step) {
 	if s.lost != nil {
 		k.l.cfg.Logger.Warn("joblock: lock lost", "key", k.h.key, "fence", fence, "owner", Digest(*k.h.owner), "cause", s.lost)
 	}
-	k.tell(span, e)
+	k.emit(span, e)
 }
 
 // eventLocked returns an event about the lock as it is now, without a Kind if there is neither an Observer nor a span.

@@ -7,8 +7,8 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Tell passes e to the Observer, if e has a Kind and there is an Observer. The caller must not hold a mutex.
-func (l *Locker) Tell(e event.Event) {
+// Emit passes e to the Observer, if e has a Kind and there is an Observer. The caller must not hold a mutex.
+func (l *Locker) Emit(e event.Event) {
 	if l.cfg.Observer == nil || e.Kind == 0 {
 		return
 	}
@@ -21,8 +21,8 @@ func (l *Locker) Tell(e event.Event) {
 	l.cfg.Observer(e)
 }
 
-// tellContended reports event.Contended to the Observer and to s, the span of the call that found the key busy.
-func (l *Locker) tellContended(s *span, key, owner string, r driver.Reply) {
+// emitContended reports event.Contended to the Observer and to s, the span of the call that found the key busy.
+func (l *Locker) emitContended(s *span, key, owner string, r driver.Reply) {
 	if l.cfg.Observer == nil && s == nil {
 		return
 	}
@@ -30,6 +30,6 @@ func (l *Locker) tellContended(s *span, key, owner string, r driver.Reply) {
 		Kind: event.Contended, Key: key, Owner: Digest(owner),
 		Holder: r.Holder, Job: r.Job, Remaining: r.Remaining,
 	}
-	s.Tell(e)
-	l.Tell(e)
+	s.AddEvent(e)
+	l.Emit(e)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 )
 
 // pauses grow from step to about a second, between attempts at what failed.
@@ -15,7 +15,7 @@ func newPauses() *pauses { return &pauses{20 * time.Millisecond} }
 
 // next returns a pause between half of the present step and the whole step. The step grows by half each time.
 func (p *pauses) next() time.Duration {
-	d := p.step/2 + dice.N(p.step/2+1)
+	d := p.step/2 + jitter.N(p.step/2+1)
 	p.step = min(p.step+p.step/2, time.Second)
 	return d
 }

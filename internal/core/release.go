@@ -8,8 +8,8 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// End releases the lock; see joblock.Lock.Release.
-func (k *Lock) End(ctx context.Context, r Release) error {
+// Release releases the lock; see joblock.Lock.Release.
+func (k *Lock) Release(ctx context.Context, r Release) error {
 	const op = "release"
 	if err := r.check(op, k.Key()); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (l *Locker) endLocks(ctx context.Context, op string, how Release, locks Loc
 	if release == nil {
 		release = l.store.Release
 	}
-	replies, failed := inBatches(l.bounds.detached(ctx), reqs, release)
+	replies, failed := inBatches(l.callTimeout.detached(ctx), reqs, release)
 	if failed != nil && how.Releaser != nil {
 		for _, end := range ends {
 			errs[end.at] = failed
@@ -79,13 +79,13 @@ func (l *Locker) endLocks(ctx context.Context, op string, how Release, locks Loc
 		return
 	}
 	for n, end := range ends {
-		how.Granted.tell(reqs[n].Key, replies[n])
+		how.Granted.announce(reqs[n].Key, replies[n])
 		errs[end.at] = locks[end.at].ended(op, how.Reason, end, replies[n], failed)
 	}
 }
 
-// tell reports the waiting job that a call about key has granted the key to, if there is one.
-func (g Granted) tell(key string, r driver.Reply) {
+// announce calls g with the waiting job that a call about key has granted the key to, if there is one.
+func (g Granted) announce(key string, r driver.Reply) {
 	if g != nil && r.Next != "" {
 		g(key, r.Next)
 	}
@@ -108,7 +108,7 @@ func (k *Lock) ended(op, reason string, end ending, reply driver.Reply, failed e
 	k.mu.Unlock()
 	if e := end.report; kind != 0 && e.Kind != 0 {
 		e.Kind, e.Err, e.Reason = kind, why, reason
-		k.tell(end.span, e)
+		k.emit(end.span, e)
 	}
 	return err
 }
@@ -181,7 +181,7 @@ func (l *Locker) end(ctx context.Context, op string, granted Granted, reqs []dri
 			continue
 		}
 		r := replies[i]
-		granted.tell(req.Key, r)
+		granted.announce(req.Key, r)
 		if r.Outcome == driver.OutcomeLapsed {
 			r.Outcome = driver.OutcomeNotFound
 		}
@@ -193,7 +193,7 @@ func (l *Locker) end(ctx context.Context, op string, granted Granted, reqs []dri
 			case driver.ReleaseForced, driver.ReleaseForcedIdle:
 				kind = event.Forced
 			}
-			l.Tell(event.Event{Kind: kind, Key: req.Key, Owner: Digest(req.Owner), Fence: req.Fence, Job: req.Job, Reason: req.Reason})
+			l.Emit(event.Event{Kind: kind, Key: req.Key, Owner: Digest(req.Owner), Fence: req.Fence, Job: req.Job, Reason: req.Reason})
 		}
 		errs[i] = Refusal(op, req.Key, r)
 	}

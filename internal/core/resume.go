@@ -49,7 +49,7 @@ func (l *Locker) Resume(ctx context.Context, tokens []Token, with Options) (Lock
 // resumed returns the lock for the answer r to a resumption that was sent at the time sent, in ctx and with the span s.
 func (l *Locker) resumed(ctx context.Context, s *span, op string, token Token, o *Options, sent time.Time, r driver.Reply) (*Lock, error) {
 	if r.Outcome == driver.OutcomeBusy {
-		l.tellContended(s, token.key, o.Owner, r)
+		l.emitContended(s, token.key, o.Owner, r)
 	}
 	if err := Refusal(op, token.key, r); err != nil {
 		return nil, err
@@ -63,8 +63,8 @@ func (l *Locker) resumed(ctx context.Context, s *span, op string, token Token, o
 		lock.traceHold(ctx)
 	}
 	e := lock.eventLocked(event.Resumed)
-	s.Tell(e)
-	lock.tell(lock.span, e) // before engine.add: see tellAcquired
+	s.AddEvent(e)
+	lock.emit(lock.span, e) // before engine.add: see emitAcquired
 	if !o.Detached {
 		if err := l.engine.add(lock); err != nil {
 			return nil, err

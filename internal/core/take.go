@@ -160,16 +160,16 @@ func (l *Locker) taken(op string, take *Take, req *driver.TakeRequest, r driver.
 	case r.Outcome == driver.OutcomeOK:
 		if l.cfg.Observer != nil { // the digest costs as much as the rest of this method
 			e := event.Event{Kind: event.Acquired, Key: req.Key, Owner: Digest(req.Owner), Fence: r.Fence, Holder: req.Holder, Prior: r.Ended}
-			l.Tell(e)
+			l.Emit(e)
 			e.Kind, e.Job, e.Prior = event.Parked, req.Job, driver.EndedNone
-			l.Tell(e)
+			l.Emit(e)
 		}
 		return Taken{Token: token}
 	case r.Outcome == driver.OutcomeHeld && !r.Now.IsZero(): // the job has a place in line
-		l.tellContended(nil, req.Key, req.Owner, r)
+		l.emitContended(nil, req.Key, req.Owner, r)
 		return Taken{Token: token, Waits: &Place{Ahead: r.Ahead, Since: r.Since}}
 	case r.Outcome == driver.OutcomeHeld, r.Outcome == driver.OutcomeFull:
-		l.tellContended(nil, req.Key, req.Owner, r)
+		l.emitContended(nil, req.Key, req.Owner, r)
 		fallthrough
 	default:
 		err = Refusal(op, req.Key, r)

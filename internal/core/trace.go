@@ -59,9 +59,9 @@ func (l *Locker) guard(f func()) {
 	f()
 }
 
-func (s *span) Tell(e event.Event) {
+func (s *span) AddEvent(e event.Event) {
 	if s != nil && e.Kind != 0 {
-		s.l.guard(func() { s.s.Tell(e) })
+		s.l.guard(func() { s.s.AddEvent(e) })
 	}
 }
 
@@ -86,11 +86,11 @@ func (k *Lock) traceHold(ctx context.Context) {
 	_, k.span = k.l.trace(ctx, event.Call{Op: event.OpHold, Keys: []string{k.h.key}, Job: k.h.job})
 }
 
-// tell reports e, an event of the holding with the span s, to the Observer and to s. Some events end the holding. The
+// emit reports e, an event of the holding with the span s, to the Observer and to s. Some events end the holding. The
 // caller must not hold k.mu.
-func (k *Lock) tell(s *span, e event.Event) {
-	k.l.Tell(e)
-	s.Tell(e)
+func (k *Lock) emit(s *span, e event.Event) {
+	k.l.Emit(e)
+	s.AddEvent(e)
 	switch e.Kind {
 	case event.Parked, event.Released, event.Lost:
 		s.End(e.Kind.String(), e.Err)

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -78,8 +78,8 @@ func TestChainsSurviveKilledWorkers(t *testing.T) {
 	}()
 	begin := time.Now()
 	for time.Since(begin) < kill {
-		time.Sleep(300*time.Millisecond + dice.N(600*time.Millisecond))
-		pool.kill(t, dice.Perm(4)[0])
+		time.Sleep(300*time.Millisecond + jitter.N(600*time.Millisecond))
+		pool.kill(t, jitter.Perm(4)[0])
 	}
 	r.untilAllAreDone(t, 5*time.Minute)
 	t.Logf("%d chains of %d steps, all done after %s", len(items), chainSteps, time.Since(begin).Round(100*time.Millisecond))

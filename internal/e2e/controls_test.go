@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/controls"
 	"github.com/joblock/toolkit/internal/core"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -150,7 +150,7 @@ func TestChangesReachAllProcesses(t *testing.T) {
 			isPaused = 1 - isPaused
 			r.set(t, watchedKey, isPaused)
 		}
-		time.Sleep(dice.N(300 * time.Millisecond))
+		time.Sleep(jitter.N(300 * time.Millisecond))
 	}
 	slices.Sort(r.took)
 	t.Logf("%d changes in %d processes: p50 %s, p99 %s, the longest %s", changes, procs, r.took[len(r.took)/2], r.took[len(r.took)*99/100], r.took[len(r.took)-1])

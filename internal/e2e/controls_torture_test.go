@@ -19,7 +19,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/controls"
 	"github.com/joblock/toolkit/internal/core"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/redisstore"
@@ -107,7 +107,7 @@ func pauseAndResume(o *operator) error {
 	}); err != nil {
 		return err
 	}
-	o.pauseFor(dice.N(3 * time.Second))
+	o.pauseFor(jitter.N(3 * time.Second))
 	if o.ctx.Err() != nil {
 		return nil
 	}
@@ -123,13 +123,13 @@ func pauseAndResume(o *operator) error {
 	if err := o.note(paused, "tenant", 0); err != nil {
 		return err
 	}
-	o.pauseFor(2*time.Second + dice.N(2*time.Second))
+	o.pauseFor(2*time.Second + jitter.N(2*time.Second))
 	return nil
 }
 
 // changeLimit sets the named limit of the sequences.
 func changeLimit(o *operator) error {
-	n := 1 + int(dice.N(planMost))
+	n := 1 + int(jitter.N(planMost))
 	if err := o.change(func(set *controls.Set, _ int64, now time.Time) {
 		set.Clear(planLimit)
 		set.Limits = append(set.Limits, controls.Limit{Name: planLimit, Value: n, By: "alice", Since: now})
@@ -139,7 +139,7 @@ func changeLimit(o *operator) error {
 	if err := o.note(setLimit, planLimit, n); err != nil {
 		return err
 	}
-	o.pauseFor(dice.N(3 * time.Second))
+	o.pauseFor(jitter.N(3 * time.Second))
 	return nil
 }
 
@@ -172,8 +172,8 @@ func (r *lineRig) linesUnderKills(t *testing.T, pool *linePool, keys []string, p
 		}
 	}()
 	for begin := time.Now(); time.Since(begin) < span; {
-		time.Sleep(300*time.Millisecond + dice.N(600*time.Millisecond))
-		pool.kill(t, dice.Perm(len(pool.procs))[0])
+		time.Sleep(300*time.Millisecond + jitter.N(600*time.Millisecond))
+		pool.kill(t, jitter.Perm(len(pool.procs))[0])
 	}
 	close(stop)
 	<-fed

@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
@@ -91,8 +91,8 @@ func TestJobsSurviveKilledWorkers(t *testing.T) {
 	})
 	kills := 0
 	for end := time.Now().Add(plan.kill); time.Now().Before(end); kills++ {
-		time.Sleep(plan.pause/2 + dice.N(plan.pause))
-		i := dice.Perm(len(procs))[0]
+		time.Sleep(plan.pause/2 + jitter.N(plan.pause))
+		i := jitter.Perm(len(procs))[0]
 		procs[i].kill()
 		if plan.cut {
 			cutLeases(t, rdb, slices.Concat(procs[:i], procs[i+1:]), func(string) {})
@@ -162,7 +162,7 @@ func feed(t *testing.T, locks *joblock.Locker, web *handoff.Client, key, id stri
 		case !errors.Is(err, joblock.ErrHeld):
 			t.Errorf("enqueue %s: %v", id, err)
 			return
-		case errors.As(err, &held) && held.Job != "" && dice.N(2) == 0:
+		case errors.As(err, &held) && held.Job != "" && jitter.N(2) == 0:
 			// Refused while a job runs.
 			_ = jobs.Free(t.Context(), locks, jobs.Release{Key: key, Job: held.Job, Reason: "for another job"})[0]
 		}

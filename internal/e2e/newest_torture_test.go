@@ -22,7 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -123,14 +123,14 @@ func runNewestWorker() error {
 					return err
 				}
 			}
-			work := time.After(dice.N(800 * time.Millisecond))
+			work := time.After(jitter.N(800 * time.Millisecond))
 			if e.job%4 == 0 {
 				<-work
 			} else {
 				select {
 				case <-work:
 				case <-ctx.Done():
-					time.Sleep(dice.N(20 * time.Millisecond)) // cleans up
+					time.Sleep(jitter.N(20 * time.Millisecond)) // cleans up
 				}
 			}
 			switch cause := context.Cause(ctx); {
@@ -169,7 +169,7 @@ func runAsker() error {
 		if err := r.ask(jobs, book, n); err != nil {
 			return err
 		}
-		time.Sleep(dice.N(r.pause()))
+		time.Sleep(jitter.N(r.pause()))
 	}
 	bounded, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -276,8 +276,8 @@ func newestSurvives(t *testing.T, way string) {
 	}
 	kills := 0
 	for begin := time.Now(); time.Since(begin) < long; kills++ {
-		time.Sleep(200*time.Millisecond + dice.N(400*time.Millisecond))
-		i := dice.Perm(len(procs))[0]
+		time.Sleep(200*time.Millisecond + jitter.N(400*time.Millisecond))
+		i := jitter.Perm(len(procs))[0]
 		if err := book.write(ledgerEntry{verb: killing, process: procs[i].name}); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/controls"
 	"github.com/joblock/toolkit/internal/core"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -58,7 +58,7 @@ func TestPausesWhileJobsFlow(t *testing.T) {
 			set.Remove(p.Key)
 			set.Pauses = append(set.Pauses, p)
 		})
-		time.Sleep(dice.N(100 * time.Millisecond))
+		time.Sleep(jitter.N(100 * time.Millisecond))
 		if i%25 == 24 {
 			pool.kill(t, i/25%2)
 		}
@@ -67,7 +67,7 @@ func TestPausesWhileJobsFlow(t *testing.T) {
 				p.Resumed = now
 			}
 		})
-		time.Sleep(dice.N(100 * time.Millisecond))
+		time.Sleep(jitter.N(100 * time.Millisecond))
 	}
 	last := time.Now()
 	r.untilAllAreDone(t, 5*time.Minute)

@@ -20,7 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	xrate "golang.org/x/time/rate"
 
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -140,7 +140,7 @@ func pollRate(s *serving, _ lineRole, _ *ledger) {
 func xRate(s *serving, _ lineRole, _ *ledger) {
 	var limiters sync.Map
 	s.asynq.IsFailure = func(err error) bool { return !errors.Is(err, errOverRate) }
-	s.asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return dice.N(10) * time.Second }
+	s.asynq.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return jitter.N(10) * time.Second }
 	s.use = func(*worker.Worker, *redis.Client) asynq.MiddlewareFunc {
 		return func(next asynq.Handler) asynq.Handler {
 			return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {

@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
@@ -71,8 +71,8 @@ func TestSequencesSurviveKilledWorkers(t *testing.T) {
 	})
 	begin := time.Now()
 	for time.Since(begin) < plan.kill {
-		time.Sleep(plan.pause/2 + dice.N(plan.pause))
-		pool.kill(t, dice.Perm(4)[0])
+		time.Sleep(plan.pause/2 + jitter.N(plan.pause))
+		pool.kill(t, jitter.Perm(4)[0])
 	}
 	feeding.Wait()
 	last := time.Now()

@@ -19,7 +19,7 @@ import (
 
 	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/chain"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/rate"
@@ -146,7 +146,7 @@ func (r *lineRole) runJob(ctx context.Context, task *asynq.Task, rdb *redis.Clie
 		}
 	}
 	select {
-	case <-time.After(dice.N(2 * r.Work)):
+	case <-time.After(jitter.N(2 * r.Work)):
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {

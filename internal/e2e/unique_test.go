@@ -14,7 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -146,7 +146,7 @@ func TestKeepLast(t *testing.T) {
 }
 
 // pause lets the workers in between two calls.
-func pause() { time.Sleep(dice.N(50 * time.Millisecond)) }
+func pause() { time.Sleep(jitter.N(50 * time.Millisecond)) }
 
 // Under load, with several who enqueue: never two at once, of each caller's the last
 // runs last, nothing is archived and no lock stays behind.

@@ -167,7 +167,7 @@ func (m *many) send(ctx, running context.Context, stop context.CancelCauseFunc, 
 			notSent(dctx, context.Cause(running), line[i:])
 			return
 		}
-		*it.result, _ = it.conclude(ctx, it.err)
+		*it.result, _ = it.submit(ctx, it.err)
 		if it.err == nil && errors.Is(it.result.Err, joblock.ErrUnavailable) {
 			stop(errOtherUnknown)
 		}

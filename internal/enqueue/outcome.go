@@ -42,9 +42,9 @@ func settling(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 }
 
-// settle finds out what an enqueue has done that has failed, or has not returned before the end of ctx. dctx bounds the
+// resolve finds out what an enqueue has done that has failed, or has not returned before the end of ctx. dctx bounds the
 // search. If the task was enqueued, the error is nil. Otherwise the error is the one for the caller of Enqueue.
-func (d *dispatch) settle(ctx, dctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
+func (d *dispatch) resolve(ctx, dctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
 	info, outcome, readErr := d.find(dctx)
 	var cause error
 	select {

@@ -165,7 +165,7 @@ func (r *replacement) enqueueNext(ctx context.Context) (*asynq.TaskInfo, error) 
 	}
 	dctx, cancel := settling(ctx)
 	defer cancel()
-	info, _, err := r.next.settle(ctx, dctx)
+	info, _, err := r.next.resolve(ctx, dctx)
 	return info, err
 }
 

@@ -41,8 +41,8 @@ type How interface {
 }
 
 // kind is one enqueue of a How. The methods are in the order in which an enqueue calls them: dispatch.run calls enter, ask
-// and finish; finish calls dispatch.enqueue, in send.go, which calls mark, sends the task, and calls undo if there is no
-// task in the end. dispatch has defaults for enter, finish, mark and unkept; parking and taking have ask, undo and abandon.
+// and proceed; proceed calls dispatch.enqueue, in send.go, which calls mark, sends the task, and calls undo if there is no
+// task in the end. dispatch has defaults for enter, proceed, mark and unkept; parking and taking have ask, undo and abandon.
 type kind interface {
 	// keys returns the keys that the span of the enqueue names, and those that no other enqueue of one EnqueueMany may
 	// take or hand over at the same time.
@@ -55,8 +55,8 @@ type kind interface {
 	// ask puts into b which locks to park or which key to take.
 	ask(b *batch)
 
-	// finish enqueues the task, as a rule by dispatch.enqueue. err is the result of ask, such as an ErrHeld.
-	finish(ctx context.Context, err error) (Result, error)
+	// proceed enqueues the task, as a rule by dispatch.enqueue. err is the result of ask, such as an ErrHeld.
+	proceed(ctx context.Context, err error) (Result, error)
 
 	// mark writes into env, which has the tokens, what else the worker must know. It returns further options for asynq.
 	mark(ctx context.Context, env *envelope.Envelope) ([]asynq.Option, error)
@@ -125,13 +125,13 @@ func (d *dispatch) run(ctx context.Context) (done Result, err error) {
 	if err != nil {
 		return Result{}, err
 	}
-	done, err = d.conclude(ctx, d.c.prepare(ctx, d)[0])
+	done, err = d.submit(ctx, d.c.prepare(ctx, d)[0])
 	return done, leave(err)
 }
 
-// conclude enqueues the task of d, and notes what was enqueued. err is the result of Client.prepare.
-func (d *dispatch) conclude(ctx context.Context, err error) (Result, error) {
-	done, err := d.kind.finish(ctx, err)
+// submit enqueues the task of d, and notes what was enqueued. err is the result of Client.prepare.
+func (d *dispatch) submit(ctx context.Context, err error) (Result, error) {
+	done, err := d.kind.proceed(ctx, err)
 	if err == nil && !done.Duplicate {
 		d.c.remember(d)
 		if done.Receipt == nil { // else the dispatch of a replacement has made it

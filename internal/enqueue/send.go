@@ -42,7 +42,7 @@ func (d *dispatch) enter(context.Context) (leave func(error) error, err error) {
 
 func (d *dispatch) mark(context.Context, *envelope.Envelope) ([]asynq.Option, error) { return nil, nil }
 
-func (d *dispatch) finish(ctx context.Context, err error) (done Result, _ error) {
+func (d *dispatch) proceed(ctx context.Context, err error) (done Result, _ error) {
 	done.Task, err = d.enqueue(ctx, err)
 	return done, err
 }
@@ -68,7 +68,7 @@ func (d *dispatch) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, err
 	if err != nil { // nothing was sent
 		return nil, d.takeBack(dctx, err)
 	}
-	info, outcome, err := d.settle(ctx, dctx)
+	info, outcome, err := d.resolve(ctx, dctx)
 	if outcome == enqueued && d.call.Owner != "" && refused(d.sendErr) { // copies have the same header
 		return nil, d.wrap(fmt.Errorf("%w: %w", ErrRepeated, d.sendErr))
 	}

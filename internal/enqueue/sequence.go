@@ -191,7 +191,7 @@ func (l *inLine) mark(_ context.Context, env *envelope.Envelope) ([]asynq.Option
 	return []asynq.Option{asynq.ProcessAt(time.Now().Add(envelope.Wait))}, nil
 }
 
-func (l *inLine) finish(ctx context.Context, err error) (done Result, _ error) {
+func (l *inLine) proceed(ctx context.Context, err error) (done Result, _ error) {
 	for try, pause := 1, uniquePause; err != nil; try, pause = try+1, 2*pause {
 		again, refused := l.refusedPlace(ctx, err)
 		if !again || try == uniqueTries {

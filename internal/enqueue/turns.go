@@ -15,7 +15,7 @@ const contendFor = 10 * time.Second
 
 // turns serialises those calls of one process that may replace the job of a key, in order of arrival, so that the
 // latest call replaces last, and the calls do not keep each other from the key. Calls of other processes compete for
-// the key itself; see unique.finish. The zero value is ready for use.
+// the key itself; see unique.proceed. The zero value is ready for use.
 type turns struct {
 	mu  sync.Mutex
 	has map[string]*turn // by key: those that a call has or waits for

@@ -179,9 +179,9 @@ const (
 	laterPause  = 40 * time.Millisecond
 )
 
-// finish enqueues the task as the only job of its key, and notifies the job that it supersedes.
-func (u *unique) finish(ctx context.Context, err error) (Result, error) {
-	done, err := u.finishQuietly(ctx, err)
+// proceed enqueues the task as the only job of its key, and notifies the job that it supersedes.
+func (u *unique) proceed(ctx context.Context, err error) (Result, error) {
+	done, err := u.proceedQuietly(ctx, err)
 	if err == nil && u.OnConflict == CancelInProgress && u.delay() == 0 {
 		if nerr := (*core.Locker)(u.c.locks).Notify(ctx, u.Key); nerr != nil { // the worker of that job looks by itself, later
 			u.c.logger.DebugContext(ctx, "handoff: could not notify the running job of a newer one", "key", u.Key, "err", nerr)
@@ -190,8 +190,8 @@ func (u *unique) finish(ctx context.Context, err error) (Result, error) {
 	return done, err
 }
 
-// finishQuietly is finish without the notice.
-func (u *unique) finishQuietly(ctx context.Context, err error) (Result, error) {
+// proceedQuietly is proceed without the notice.
+func (u *unique) proceedQuietly(ctx context.Context, err error) (Result, error) {
 	if err != nil {
 		leave, late := u.enter(ctx)
 		if late != nil {
@@ -254,7 +254,7 @@ func (u *unique) isContended(ctx context.Context, met again) (bool, error) {
 	return !st.Locked() || st.Now.Sub(st.Changed) < recent || met == waits && st.State == joblock.StateHeld, nil
 }
 
-// tryUnique is one try of finish. The second result says whether another try may succeed.
+// tryUnique is one try of proceed. The second result says whether another try may succeed.
 func (u *unique) tryUnique(ctx context.Context, err error) (done Result, _ again, _ error) {
 	var held *joblock.Error
 	switch {

@@ -192,7 +192,7 @@ func (w *withdrawal) hold(ctx context.Context, env envelope.Envelope) (*joblock.
 func (w *withdrawal) free(ctx context.Context, env envelope.Envelope, lock *joblock.Lock) error {
 	var errs []error
 	if lock != nil {
-		errs = append(errs, w.c.next.End(ctx, core.Locks{(*core.Lock)(lock)}, core.Release{Reason: reasonWithdrawn})[0])
+		errs = append(errs, w.c.next.ReleaseLocks(ctx, core.Locks{(*core.Lock)(lock)}, core.Release{Reason: reasonWithdrawn})[0])
 	}
 	for _, token := range env.Tokens {
 		switch seq := env.Sequence; {

@@ -256,7 +256,7 @@ func (h *Holding) Release(ctx context.Context, granted core.Granted) error {
 	call := now()
 	h.write(Event{Kind: ReleaseBegun, Call: call})
 	granted, record := h.r.passing(granted)
-	err := (*core.Lock)(h.Lock).End(ctx, core.Release{Granted: granted})
+	err := (*core.Lock)(h.Lock).Release(ctx, core.Release{Granted: granted})
 	record()
 	switch {
 	case err == nil:

@@ -54,10 +54,10 @@ func (s *Starter) Release(ctx context.Context, tokens []core.Token, r core.Relea
 	return s.locks().Release(ctx, tokens, r)
 }
 
-// End is joblock.Lock.Release for several locks, and starts the tasks of the jobs that get the keys.
-func (s *Starter) End(ctx context.Context, locks core.Locks, r core.Release) []error {
+// ReleaseLocks is joblock.Lock.Release for several locks, and starts the tasks of the jobs that get the keys.
+func (s *Starter) ReleaseLocks(ctx context.Context, locks core.Locks, r core.Release) []error {
 	r.Granted = s.Granted
-	return locks.End(ctx, r)
+	return locks.Release(ctx, r)
 }
 
 func (s *Starter) locks() *core.Locker { return (*core.Locker)(s.Locks) }

@@ -5,7 +5,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/joblock/toolkit/internal/crew"
+	"github.com/joblock/toolkit/internal/pool"
 )
 
 // Life counts work. A sync.WaitGroup would not do: background work may begin while Close waits, and WaitGroup.Add must
@@ -13,7 +13,7 @@ import (
 type Life struct {
 	ctx  context.Context
 	end  context.CancelFunc
-	crew *crew.Crew // has the goroutines of Go
+	pool *pool.Pool // has the goroutines of Go
 
 	mu   sync.Mutex // guards n
 	n    int        // how much work is under way
@@ -24,7 +24,7 @@ type Life struct {
 func New() *Life {
 	l := new(Life)
 	l.ctx, l.end = context.WithCancel(context.Background())
-	l.crew = crew.New(l.ctx)
+	l.pool = pool.New(l.ctx)
 	l.zero = sync.NewCond(&l.mu)
 	return l
 }
@@ -57,7 +57,7 @@ func (l *Life) Go(f func()) {
 	l.mu.Lock()
 	l.n++
 	l.mu.Unlock()
-	l.crew.Go(func() {
+	l.pool.Go(func() {
 		defer l.Leave()
 		f()
 	})

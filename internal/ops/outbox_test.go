@@ -19,7 +19,7 @@ func TestDoctorLooksAtOutboxes(t *testing.T) {
 			lock, err := (*core.Locker)(p.locks).TryAcquire(ctx, keyspace.Outboxes, core.Options{OwnKey: true, Memo: true})
 			testkit.WantNil(t, "TryAcquire", err)
 			testkit.WantNil(t, "WriteMemo", lock.WriteMemo(ctx, text))
-			testkit.WantNil(t, "End", lock.End(ctx, core.Release{}))
+			testkit.WantNil(t, "Release", lock.Release(ctx, core.Release{}))
 		}
 		wants := func(when string, texts ...string) {
 			t.Helper()
@@ -79,7 +79,7 @@ func TestOutboxesHaveTheirStates(t *testing.T) {
 		lock, err := (*core.Locker)(p.locks).TryAcquire(ctx, keyspace.Outboxes, core.Options{OwnKey: true, Memo: true})
 		testkit.WantNil(t, "TryAcquire", err)
 		testkit.WantNil(t, "WriteMemo", lock.WriteMemo(ctx, relays.Encode()))
-		testkit.WantNil(t, "End", lock.End(ctx, core.Release{}))
+		testkit.WantNil(t, "Release", lock.Release(ctx, core.Release{}))
 		all, err = p.Outboxes(ctx)
 		testkit.WantNil(t, "Outboxes", err)
 		var got []string

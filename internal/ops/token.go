@@ -202,7 +202,7 @@ func Release(ctx context.Context, locks *joblock.Locker, token joblock.Token, re
 	}
 	_, err := send(ctx, in, op, key, driver.Store.Release, req)
 	if err == nil && in.Settings().Observer != nil {
-		in.Tell(event.Event{Kind: event.ReleasedByToken, Key: key, Owner: id.Digest(), Reason: reason})
+		in.Emit(event.Event{Kind: event.ReleasedByToken, Key: key, Owner: id.Digest(), Reason: reason})
 	}
 	return err
 }

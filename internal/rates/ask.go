@@ -121,7 +121,7 @@ func tell(locks *core.Locker, id string, a Answer) {
 	if id != "" && id[0] != caller[0] {
 		e.Job = id
 	}
-	locks.Tell(e)
+	locks.Emit(e)
 }
 
 // caller begins the IDs of calls that are no jobs.

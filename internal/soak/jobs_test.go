@@ -13,7 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/handoff"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/worker"
 )
@@ -79,8 +79,8 @@ func (j *jobs) enqueue() error {
 	}
 	task := asynq.NewTask("job", nil, asynq.MaxRetry(100))
 	err := func() error {
-		if dice.N(2) == 0 {
-			_, err := j.handed.Enqueue(l.ctx, handoff.Unique{Key: joblock.Key("unique", fmt.Sprint(int(dice.N(100))))}, task)
+		if jitter.N(2) == 0 {
+			_, err := j.handed.Enqueue(l.ctx, handoff.Unique{Key: joblock.Key("unique", fmt.Sprint(int(jitter.N(100))))}, task)
 			return err
 		}
 		lock, err := l.lockers[0].TryAcquire(l.ctx, l.once("job"))
@@ -117,10 +117,10 @@ func (j *jobs) handle(ctx context.Context, _ *asynq.Task) error {
 	if lock.Err() != nil {
 		return lock.Err()
 	}
-	if _, err := wait(ctx, dice.N(2*time.Millisecond)); err != nil {
+	if _, err := wait(ctx, jitter.N(2*time.Millisecond)); err != nil {
 		return err
 	}
-	if dice.N(10) == 0 {
+	if jitter.N(10) == 0 {
 		j.load.retried.Add(1)
 		return errAgain
 	}

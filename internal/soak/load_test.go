@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/limit"
 	"github.com/joblock/toolkit/joblock/singleflight"
@@ -92,7 +92,7 @@ func (l *load) hold(locks *joblock.Locker, i int) error {
 // queue waits for a key, for a while that often ends before the wait does, in one of the
 // two ways there are.
 func (l *load) queue(locks *joblock.Locker, i int) error {
-	ctx, patience := l.ctx, dice.N(3*time.Second)
+	ctx, patience := l.ctx, jitter.N(3*time.Second)
 	opts := []joblock.AcquireOption{joblock.Retain(queueRetain)}
 	if i%2 == 0 {
 		opts = append(opts, joblock.MaxWait(patience))
@@ -101,7 +101,7 @@ func (l *load) queue(locks *joblock.Locker, i int) error {
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	lock, err := locks.Acquire(ctx, joblock.Key("queue", fmt.Sprint(int(dice.N(time.Duration(l.queues))))), opts...)
+	lock, err := locks.Acquire(ctx, joblock.Key("queue", fmt.Sprint(int(jitter.N(time.Duration(l.queues))))), opts...)
 	if errors.Is(err, joblock.ErrTimeout) || errors.Is(err, joblock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
 		l.gaveUp.Add(1)
 		return nil
@@ -135,7 +135,7 @@ func (l *load) park(locks *joblock.Locker, i int) error {
 	if err != nil {
 		return err
 	}
-	abandon, hold := dice.N(10) == 0, 30*time.Second
+	abandon, hold := jitter.N(10) == 0, 30*time.Second
 	if abandon {
 		hold = time.Second
 	}
@@ -155,7 +155,7 @@ func (l *load) use(lock *joblock.Lock, err error, count *atomic.Int64) error {
 		return err
 	}
 	count.Add(1)
-	_, _ = wait(l.ctx, dice.N(2*time.Millisecond))
+	_, _ = wait(l.ctx, jitter.N(2*time.Millisecond))
 	return lock.Release(context.WithoutCancel(l.ctx))
 }
 

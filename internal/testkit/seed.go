@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 )
 
 // seeds are the tests that run with a seed. They all have the same one: the source of the packages under test is one for
@@ -30,7 +30,7 @@ func Seed(t testing.TB, seed uint64) {
 		t.Fatalf("seed %d: a test that runs in parallel has seed %d", seed, seeds.seed)
 	}
 	if seeds.tests++; seeds.tests == 1 {
-		seeds.seed, seeds.restore = seed, dice.Seed(seed)
+		seeds.seed, seeds.restore = seed, jitter.Seed(seed)
 	}
 	t.Cleanup(func() {
 		seeds.mu.Lock()

@@ -49,8 +49,8 @@ const (
 
 // Span is a span that has begun.
 type Span interface {
-	// Tell adds what has happened to a lock. Only the fields of the Event's Kind are set; see the package comment.
-	Tell(Event)
+	// AddEvent adds what has happened to a lock. Only the fields of the Event's Kind are set; see the package comment.
+	AddEvent(Event)
 
 	// Renewed adds a renewal that was answered in time. Such a renewal is no Event.
 	Renewed()

@@ -104,7 +104,7 @@ func (f *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	var beside *core.Lock // the local lock of a call that has the store's lock
 	defer func() {
 		if beside != nil {
-			_ = beside.End(context.WithoutCancel(ctx), core.Release{}) // a local lock that is lost is as good as released
+			_ = beside.Release(context.WithoutCancel(ctx), core.Release{}) // a local lock that is lost is as good as released
 		}
 	}()
 	acquire := func(ctx context.Context, key string, o core.Options) (lock *core.Lock, err error) {
@@ -138,7 +138,7 @@ func (f *Locker) acquire(ctx context.Context, key string, o core.Options) (lock,
 		watched, stop := lock.Context(ctx)
 		defer stop()
 		if beside, err = f.local.Acquire(watched, key, local); err != nil {
-			return nil, nil, errors.Join(err, lock.End(context.WithoutCancel(ctx), core.Release{}))
+			return nil, nil, errors.Join(err, lock.Release(context.WithoutCancel(ctx), core.Release{}))
 		}
 		return lock, beside, nil
 	}
@@ -164,7 +164,7 @@ func isLocal(lock *core.Lock) bool {
 }
 
 func (f *Locker) tellFellBack(lock *core.Lock, why error, waited time.Duration) {
-	f.locks.Tell(f.about(event.Event{Kind: event.FellBack, Err: why, Waited: waited}, lock))
+	f.locks.Emit(f.about(event.Event{Kind: event.FellBack, Err: why, Waited: waited}, lock))
 	attrs := []any{"key", lock.Key(), "fence", lock.Fence(), "waited", waited, "cause", why}
 	const text = "joblock: the store does not answer; the work runs under a lock of this process alone"
 	switch f.cfg.Away {
@@ -176,7 +176,7 @@ func (f *Locker) tellFellBack(lock *core.Lock, why error, waited time.Duration) 
 }
 
 func (f *Locker) tellOverrun(lock *core.Lock) {
-	f.locks.Tell(f.about(event.Event{Kind: event.Overran, Held: f.cfg.Overrun}, lock))
+	f.locks.Emit(f.about(event.Event{Kind: event.Overran, Held: f.cfg.Overrun}, lock))
 	f.log.logger.Warn("joblock: a function still runs after Config.Overrun",
 		"key", lock.Key(), "fence", lock.Fence(), "overrun", f.cfg.Overrun, "local", isLocal(lock))
 }

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/internal/testkit/lockkit"
 	"github.com/joblock/toolkit/joblock"
@@ -181,18 +181,18 @@ func TestOneFunctionAtATimeOverOutages(t *testing.T) {
 						} else {
 							remote.Add(1)
 						}
-						time.Sleep(dice.N(20 * time.Second)) // some ignore the loss of their lock
+						time.Sleep(jitter.N(20 * time.Second)) // some ignore the loss of their lock
 						running.Add(-1)
 						return nil
 					})
-					time.Sleep(dice.N(3 * time.Second))
+					time.Sleep(jitter.N(3 * time.Second))
 				}
 			})
 		}
 		for ctx.Err() == nil {
-			time.Sleep(dice.N(90 * time.Second))
+			time.Sleep(jitter.N(90 * time.Second))
 			k.away()
-			time.Sleep(dice.N(60 * time.Second))
+			time.Sleep(jitter.N(60 * time.Second))
 			k.back()
 		}
 		all.Wait()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -73,7 +73,7 @@ func (p *permits) try(ctx context.Context) (*core.Lock, error) {
 		return nil, err
 	}
 	// Trying any one permit first mostly succeeds, which saves the call that reads which permits are free.
-	numbers := dice.Perm(p.n)
+	numbers := jitter.Perm(p.n)
 	if ours {
 		lock, err := p.take(ctx, numbers[0])
 		if !errors.Is(err, joblock.ErrHeld) {
@@ -130,7 +130,7 @@ func (p *permits) nobodyWaits(ctx context.Context) (bool, error) {
 	// makes the store grant the gate to the first waiter that is alive.
 	lock, err := p.locks.Acquire(ctx, key, atOnce(p.gate()))
 	if lock != nil {
-		return true, lock.End(ctx, core.Release{})
+		return true, lock.Release(ctx, core.Release{})
 	}
 	if errors.Is(err, joblock.ErrHeld) {
 		err = nil
@@ -245,8 +245,8 @@ func (p *permits) held(sentinel error) *joblock.Error {
 func (p *permits) tell(e event.Event) {
 	held := p.held(joblock.ErrHeld)
 	e.Key, e.Owner, e.Holder, e.Job = p.key, p.digest, held.Holder, held.Job
-	p.span.Tell(e)
-	p.locks.Tell(e)
+	p.span.AddEvent(e)
+	p.locks.Emit(e)
 }
 
 // failed returns the error for a wait that ended with err. ctx is the context of the wait.

@@ -180,8 +180,8 @@ func (t *tracer) attributes(c event.Call) []attribute.KeyValue {
 
 type span struct{ s trace.Span }
 
-// Tell records the grant of a lock as attributes, and everything else as an event of the span.
-func (s span) Tell(e event.Event) {
+// AddEvent records the grant of a lock as attributes, and everything else as an event of the span.
+func (s span) AddEvent(e event.Event) {
 	if !s.s.IsRecording() {
 		return
 	}

@@ -456,7 +456,7 @@ func (panicking) Start(ctx context.Context, c event.Call) (context.Context, even
 }
 func (panicking) Headers(context.Context) map[string]string   { panic("headers") }
 func (panicking) Merge([]map[string]string) map[string]string { panic("merge") }
-func (panicking) Tell(event.Event)                            { panic("tell") }
+func (panicking) AddEvent(event.Event)                        { panic("tell") }
 func (panicking) Renewed()                                    { panic("renewed") }
 func (panicking) End(string, error)                           { panic("end") }
 

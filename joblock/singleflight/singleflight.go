@@ -77,7 +77,7 @@ func (f flight[T]) run(ctx context.Context, retain time.Duration, o core.Options
 	}
 	// The Locker repeats a failed release in the background, and reports a late release as a loss. Neither error
 	// concerns the result.
-	defer func() { _ = lock.End(ctx, core.Release{}) }()
+	defer func() { _ = lock.Release(ctx, core.Release{}) }()
 	// Another caller may have computed a result since the read. A memo that was rejected above stays rejected: the
 	// clock may have been set back since the read.
 	kept := lock.Memo()

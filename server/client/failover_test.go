@@ -131,7 +131,7 @@ func TestReleaseWhileAHoldMoves(t *testing.T) {
 		var lost atomic.Bool
 		lost.Store(true)
 		moving := make(chan struct{})
-		h, err := c.Hold(t.Context(), client.HoldRequest{Key: key, Tell: func(e client.HoldEvent) {
+		h, err := c.Hold(t.Context(), client.HoldRequest{Key: key, OnEvent: func(e client.HoldEvent) {
 			if e.Kind == client.HoldDrains {
 				close(moving)
 			}

@@ -28,8 +28,8 @@ type HoldRequest struct {
 	Holder      string        // a label for people; "" means the server's
 	Limit       int           // 0, or the number of permits of Key; see package limit
 
-	// Tell is called with each event, by one goroutine at a time. It must not block.
-	Tell func(HoldEvent)
+	// OnEvent is called with each event, by one goroutine at a time. It must not block.
+	OnEvent func(HoldEvent)
 }
 
 // HoldEvent is something that happens to a Hold.
@@ -266,8 +266,8 @@ func (h *Hold) resume(ctx context.Context, req ResumeRequest) error {
 }
 
 func (h *Hold) tell(e HoldEvent) {
-	if h.req.Tell != nil {
-		h.req.Tell(e)
+	if h.req.OnEvent != nil {
+		h.req.OnEvent(e)
 	}
 }
 

@@ -100,7 +100,7 @@ func TestHold(t *testing.T) {
 		var d diary
 		second := make(chan *client.Hold)
 		go func() {
-			h, err := c.Hold(context.Background(), client.HoldRequest{Key: key, WaitForever: true, TTL: 2 * time.Second, Tell: d.note})
+			h, err := c.Hold(context.Background(), client.HoldRequest{Key: key, WaitForever: true, TTL: 2 * time.Second, OnEvent: d.note})
 			testkit.WantNil(t, "Hold", err)
 			second <- h
 		}()
@@ -183,7 +183,7 @@ func TestHoldMoves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, n *network, c *client.Client) {
 				var d diary
-				h := hold(t, c, client.HoldRequest{Key: key, TTL: 10 * time.Second, Tell: d.note})
+				h := hold(t, c, client.HoldRequest{Key: key, TTL: 10 * time.Second, OnEvent: d.note})
 				fence := h.Fence()
 				defer n.watched(h)()
 				go func() { // another caller waits all the time
@@ -264,7 +264,7 @@ func (s *stalling) Read(p []byte) (int, error) {
 func TestHoldIsForced(t *testing.T) {
 	bubble(t, func(t *testing.T, n *network, c *client.Client) {
 		var d diary
-		h := hold(t, c, client.HoldRequest{Key: key, TTL: 3 * time.Second, Tell: d.note})
+		h := hold(t, c, client.HoldRequest{Key: key, TTL: 3 * time.Second, OnEvent: d.note})
 		ctx, end := h.Context(t.Context())
 		defer end()
 		_, err := n.store.Release(t.Context(), []driver.ReleaseRequest{{
@@ -312,7 +312,7 @@ func TestHoldPassesOverLinesOfLaterServers(t *testing.T) {
 		var d diary
 		second := make(chan *client.Hold)
 		go func() {
-			h, err := c.Hold(context.Background(), client.HoldRequest{Key: key, WaitForever: true, TTL: 2 * time.Second, Tell: d.note})
+			h, err := c.Hold(context.Background(), client.HoldRequest{Key: key, WaitForever: true, TTL: 2 * time.Second, OnEvent: d.note})
 			testkit.WantNil(t, "Hold", err)
 			second <- h
 		}()

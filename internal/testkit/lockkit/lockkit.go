@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/faultstore"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/testkit"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -43,7 +43,7 @@ type Kit struct {
 // New makes a Kit. cfg may be nil. Package dice is seeded with 1, unless the test has called testkit.Seed before.
 func New(t *testing.T, cfg *joblock.Config) *Kit {
 	t.Helper()
-	if !dice.Seeded() {
+	if !jitter.Seeded() {
 		testkit.Seed(t, 1)
 	}
 	k := &Kit{T: t, Logs: new(testkit.Log)}

@@ -1,5 +1,5 @@
 // Package keeper is the keeper of package worker, whose package comment has the rules. A Keeper waits for a permit to
-// work (permit.go), writes its figures (tell.go), claims due locks from package jobs (work.go), looks up the task of
+// work (permit.go), writes its figures (publish.go), claims due locks from package jobs (work.go), looks up the task of
 // each lock in asynq (inspect.go with databases.go, and lists.go for many tasks of one queue), decides what to do
 // about each lock (verdict.go), and acts (reconcile.go).
 //

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/joblock/toolkit/internal/core"
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/internal/sleep"
 	"github.com/joblock/toolkit/joblock"
@@ -50,7 +50,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			permit, _ := core.FromContext(ctx)
 			telling, stop := context.WithCancel(ctx)
 			var publishing sync.WaitGroup
-			publishing.Go(func() { k.tell(telling, permit) })
+			publishing.Go(func() { k.publish(telling, permit) })
 			defer publishing.Wait()
 			defer stop()
 			k.work(ctx)
@@ -70,7 +70,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 // meetQueues remembers the queues of all databases, once per Config.Interval, while the Keeper stands by, so that it
 // knows a queue that was deleted, with its tasks, before it looked for one of these tasks.
 func (k *Keeper) meetQueues(ctx context.Context) {
-	wait := dice.N(k.cfg.Interval) // because the processes of a fleet start together
+	wait := jitter.N(k.cfg.Interval) // because the processes of a fleet start together
 	for ; sleep.For(ctx, wait) == nil; wait = k.cfg.Interval {
 		if k.Stats().Working {
 			continue

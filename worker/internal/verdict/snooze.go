@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/joblock/toolkit/internal/dice"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/internal/jitter"
 	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -59,7 +59,7 @@ func SnoozeFor(err error, most time.Duration) *Snooze {
 // whole seconds, and tasks that were snoozed together would otherwise come back together.
 func Jittered(d time.Duration) time.Duration {
 	d = max(d, time.Second)
-	return d + dice.N(d/4+1)
+	return d + jitter.N(d/4+1)
 }
 
 // MovedTo returns an error that snoozes the task if the owner of token, which was refused with joblock.ErrNotOwner, has

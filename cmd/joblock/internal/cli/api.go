@@ -119,7 +119,7 @@ const longWait = time.Minute
 // stream takes a lock through a stream; the server renews the lock.
 func (a *api) stream(ctx context.Context, want want) (*client.Hold, error) {
 	printed := false
-	req := client.HoldRequest{Key: want.key, TTL: want.ttl, Holder: a.holder, Limit: want.limit, Tell: func(e client.HoldEvent) {
+	req := client.HoldRequest{Key: want.key, TTL: want.ttl, Holder: a.holder, Limit: want.limit, OnEvent: func(e client.HoldEvent) {
 		if e.Kind == client.HoldWaits && a.observer != nil && !printed {
 			printed = true
 			a.observer(event.Event{Kind: event.Contended, Key: want.key})

@@ -21,7 +21,7 @@ func TestOutbox(t *testing.T) {
 		lock, err := (*core.Locker)(q.locks).TryAcquire(t.Context(), keyspace.Outboxes, core.Options{OwnKey: true, Memo: true})
 		testkit.WantNil(t, "TryAcquire", err)
 		testkit.WantNil(t, "WriteMemo", lock.WriteMemo(t.Context(), r.Encode()))
-		testkit.WantNil(t, "End", lock.End(t.Context(), core.Release{}))
+		testkit.WantNil(t, "Release", lock.Release(t.Context(), core.Release{}))
 	}
 	now := time.Now()
 	well := workerstats.Relay{At: now, Began: now.Add(-time.Hour), Holder: "shop-1:77", Database: "postgres", Sent: 40, SentAt: now.Add(-5 * time.Minute)}

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/joblock/toolkit/internal/dice"
+	"github.com/joblock/toolkit/internal/jitter"
 )
 
 func draws() string {
 	var all []any
 	for range 20 {
-		all = append(all, dice.N(time.Hour), dice.Perm(5))
+		all = append(all, jitter.N(time.Hour), jitter.Perm(5))
 	}
 	return fmt.Sprint(all...)
 }
@@ -19,7 +19,7 @@ func draws() string {
 func TestSeedRepeatsTheDraws(t *testing.T) {
 	drawn := make(map[string]int)
 	for _, seed := range []uint64{1, 2, 1} {
-		restore := dice.Seed(seed)
+		restore := jitter.Seed(seed)
 		drawn[draws()]++
 		restore()
 	}
@@ -33,10 +33,10 @@ func TestSeedRepeatsTheDraws(t *testing.T) {
 func TestDrawsHaveBounds(t *testing.T) {
 	for _, seed := range []bool{false, true} {
 		if seed {
-			defer dice.Seed(1)()
+			defer jitter.Seed(1)()
 		}
 		for range 1000 {
-			if d := dice.N(3); d < 0 || d >= 3 {
+			if d := jitter.N(3); d < 0 || d >= 3 {
 				t.Fatalf("drew %d of 3", d)
 			}
 		}

@@ -1,6 +1,6 @@
-// Package dice returns random pauses and orders. The source is math/rand; a test can seed it to make the results
+// Package jitter returns random pauses and orders. The source is math/rand; a test can seed it to make the results
 // reproducible.
-package dice
+package jitter
 
 import (
 	"math/rand/v2"

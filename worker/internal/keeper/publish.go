@@ -10,10 +10,10 @@ import (
 	"github.com/joblock/toolkit/internal/workerstats"
 )
 
-// tell writes the figures of k into the memo of its permit, once per workerstats.KeeperPeriod, until ctx ends, so that
+// publish writes the figures of k into the memo of its permit, once per workerstats.KeeperPeriod, until ctx ends, so that
 // operators can read the figures without asking this process. The write renews the lease of the permit, which is due
 // every few seconds anyway. Figures that could not be written are written the next time.
-func (k *Keeper) tell(ctx context.Context, permit *core.Lock) {
+func (k *Keeper) publish(ctx context.Context, permit *core.Lock) {
 	// asOf is what the store's clock showed at the time granted, or a little earlier.
 	granted, asOf := time.Now(), permit.AsOf()
 	storeTime := func(t time.Time) time.Time {

@@ -1,4 +1,4 @@
-package crew
+package pool
 
 import (
 	"context"
@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// goroutines returns how many goroutines Crews have. The caller is in a bubble whose other goroutines are blocked.
+// goroutines returns how many goroutines Pools have. The caller is in a bubble whose other goroutines are blocked.
 func goroutines() int {
 	buf := make([]byte, 1<<20)
-	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "crew.(*Crew).serve(")
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "pool.(*Pool).serve(")
 }
 
-func TestGoroutineServesAgainUntilItIsIdleOrTheCrewCloses(t *testing.T) {
+func TestGoroutineServesAgainUntilItIsIdleOrThePoolCloses(t *testing.T) {
 	for name, end := range map[string]func(context.CancelFunc){
 		"idle":   func(context.CancelFunc) { time.Sleep(idle) },
 		"closed": func(stop context.CancelFunc) { stop() },
@@ -50,7 +50,7 @@ func TestFunctionThatHangsHoldsNoOtherUp(t *testing.T) {
 		c.Go(func() { <-heal })
 		synctest.Wait()
 		stop()
-		c.Go(func() { called = true }) // even a Crew that closes runs what is asked for
+		c.Go(func() { called = true }) // even a Pool that closes runs what is asked for
 		synctest.Wait()
 		if !called {
 			t.Error("a function waits for one that hangs")

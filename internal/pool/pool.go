@@ -1,6 +1,6 @@
-// Package crew runs functions in goroutines that are reused, because their stacks have already grown. For a Redis call,
+// Package pool runs functions in goroutines that are reused, because their stacks have already grown. For a Redis call,
 // growing the stack takes longer than everything else that a new goroutine costs.
-package crew
+package pool
 
 import (
 	"context"
@@ -11,36 +11,36 @@ import (
 // that look for leaked goroutines.
 const idle = 100 * time.Millisecond
 
-// Crew has the goroutines. Make a Crew with New.
-type Crew struct {
+// Pool has the goroutines. Make a Pool with New.
+type Pool struct {
 	next    chan func() // to a goroutine that waits
 	closing context.Context
 }
 
-// New returns a Crew. When closing ends, its idle goroutines end.
-func New(closing context.Context) *Crew { return &Crew{make(chan func()), closing} }
+// New returns a Pool. When closing ends, its idle goroutines end.
+func New(closing context.Context) *Pool { return &Pool{make(chan func()), closing} }
 
 // Go calls f in another goroutine and does not wait. The number of goroutines is unbounded.
-func (c *Crew) Go(f func()) {
+func (p *Pool) Go(f func()) {
 	select {
-	case c.next <- f: // a goroutine waits
+	case p.next <- f: // a goroutine waits
 	default:
-		go c.serve(f)
+		go p.serve(f)
 	}
 }
 
 // serve calls f, and then the functions of later calls of Go, until none has come for idle.
-func (c *Crew) serve(f func()) {
+func (p *Pool) serve(f func()) {
 	wait := time.NewTimer(idle)
 	defer wait.Stop()
 	for {
 		f()
 		wait.Reset(idle)
 		select {
-		case f = <-c.next:
+		case f = <-p.next:
 		case <-wait.C:
 			return
-		case <-c.closing.Done():
+		case <-p.closing.Done():
 			return
 		}
 	}

@@ -1,10 +1,10 @@
-package crew
+package pool
 
-// Grow makes the stack of the calling goroutine large enough for a Redis call, in one step. Without it the small stack of
+// GrowStack makes the stack of the calling goroutine large enough for a Redis call, in one step. Without it the small stack of
 // a new goroutine grows in two or three steps, deep within the call, and each step copies the whole stack.
 //
 //go:noinline
-func Grow() {
+func GrowStack() {
 	if never { // the frame has room for the argument, which is never written
 		wide(room{})
 	}
