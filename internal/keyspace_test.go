@@ -8,7 +8,7 @@ import (
 )
 
 func TestTheToolkitsKeysAreNoApplications(t *testing.T) {
-	for _, key := range []string{keyspace.Keepers, keyspace.DryKeepers, keyspace.Usual, keyspace.Again("default/1"), keyspace.Again("default/beef"), keyspace.Cron("cron"), keyspace.Cron("cron:%25"), keyspace.CronScopes, keyspace.CronNames("a%3Ab", 3), keyspace.CronNodes("a"), keyspace.CronNode("a", "f00"), keyspace.Next("x"), keyspace.Next("a%3Ab"), keyspace.Permit("x", 3), keyspace.Gate("x"), keyspace.Size("x")} {
+	for _, key := range []string{keyspace.Keepers, keyspace.DryKeepers, keyspace.Durations, keyspace.Again("default/1"), keyspace.Again("default/beef"), keyspace.Cron("cron"), keyspace.Cron("cron:%25"), keyspace.CronScopes, keyspace.CronNames("a%3Ab", 3), keyspace.CronNodes("a"), keyspace.CronNode("a", "f00"), keyspace.Next("x"), keyspace.Next("a%3Ab"), keyspace.Permit("x", 3), keyspace.Gate("x"), keyspace.Size("x")} {
 		if keyspace.CheckApplication(key) == "" {
 			t.Errorf("%q passes for a key of an application", key)
 		}

@@ -114,7 +114,7 @@ func (h *overlapHandler) ProcessTask(ctx context.Context, task *asynq.Task) (res
 	defer func(start time.Time) {
 		took = time.Since(start)
 		if o.pace.ended(took); finished && !a.mayCarry() { // else the outer middleware notes the length
-			a.noteLength(result, took)
+			a.noteDuration(result, took)
 		}
 	}(time.Now())
 	result = h.next.ProcessTask(ctx, task)

@@ -67,7 +67,7 @@ func (c *carrier) run(next asynq.Handler) (err error) {
 	if by := superseded(); by != nil {
 		return c.endSuperseded(by, err)
 	}
-	c.noteLength(err, time.Since(began))
+	c.noteDuration(err, time.Since(began))
 	if snoozed := c.snoozeForLoss(ctx, err); snoozed != nil {
 		if c.canSnooze() {
 			c.logSnoozed(snoozed)

@@ -33,7 +33,7 @@ type tools struct {
 	distrusts distrusts
 	logged    struct{ configure, middleware, order, started atomic.Bool } // which mistakes in the set-up were logged
 	inArchive atomic.Int64                                                // how many tasks are in the archive for a snooze
-	usual     usualTimes                                                  // how long tasks take
+	durations durations                                                   // how long tasks take
 }
 
 // retryDelay returns how long the server waits before the next attempt after an attempt that has failed with err.

@@ -62,7 +62,7 @@ func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worke
 		Snoozed: jobline.InArchive, Next: w.next, DryRun: full.Keeper.DryRun, Logger: full.Logger,
 	})
 	w.places.Store(-1)
-	w.usual.next = time.Now().Add(usualPeriod)
+	w.durations.next = time.Now().Add(durationsPeriod)
 	return w, nil
 }
 

@@ -22,15 +22,15 @@ import (
 
 // Locker is joblock.Locker.
 type Locker struct {
-	store       driver.Store // nil if this Locker was not made by New
-	cfg         Config
-	engine      *engine
-	janitor     *janitor
-	inbox       *inbox
-	seals       *seal.Ring
-	set         *controls.Reader // what operators have set
-	callTimeout callTimeout
-	now         func() time.Time // time.Now, except in tests of a clock that jumps
+	store    driver.Store // nil if this Locker was not made by New
+	cfg      Config
+	engine   *engine
+	janitor  *janitor
+	inbox    *inbox
+	seals    *seal.Ring
+	set      *controls.Reader // what operators have set
+	contexts callContexts
+	now      func() time.Time // time.Now, except in tests of a clock that jumps
 
 	panicked atomic.Bool // a panic of the Observer was logged
 
@@ -57,7 +57,7 @@ func New(store driver.Store, cfg *Config) (*Locker, error) {
 }
 
 func newLocker(store driver.Store, cfg *Config) *Locker {
-	l := &Locker{store: store, cfg: *cfg, callTimeout: callTimeout{timeout: cfg.CallTimeout}, now: cfg.Now}
+	l := &Locker{store: store, cfg: *cfg, contexts: callContexts{timeout: cfg.CallTimeout}, now: cfg.Now}
 	l.doubtful = make(map[string]bool)
 	l.closing, l.closed = make(chan struct{}), make(chan struct{})
 	l.engine, l.janitor, l.inbox = newEngine(l), newJanitor(l), newInbox(l)
@@ -99,7 +99,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	err = errors.Join(err, cut)
 	l.inbox.close()
 	l.engine.watching.Wait()
-	l.callTimeout.close()
+	l.contexts.close()
 	if cerr := l.store.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("joblock: close store: %w", cerr))
 	}
@@ -160,7 +160,7 @@ func (l *Locker) call(ctx context.Context, op, key string, f func(context.Contex
 	if cause := context.Cause(ctx); cause != nil {
 		return ended(op, key, cause)
 	}
-	bounded, done := l.callTimeout.bound(ctx)
+	bounded, done := l.contexts.bound(ctx)
 	defer done()
 	if err := f(bounded); err != nil {
 		return l.unanswered(op, key, context.Cause(ctx), err)
@@ -248,7 +248,7 @@ func askAll[Q any](
 		}
 		return make([]driver.Reply, len(reqs))
 	}
-	bounded, done := l.callTimeout.bound(ctx)
+	bounded, done := l.contexts.bound(ctx)
 	defer done()
 	replies, failed := inBatches(bounded, reqs, method)
 	for i, r := range replies {

@@ -70,7 +70,7 @@ func (l *Locker) endLocks(ctx context.Context, op string, how Release, locks Loc
 	if release == nil {
 		release = l.store.Release
 	}
-	replies, failed := inBatches(l.callTimeout.detached(ctx), reqs, release)
+	replies, failed := inBatches(l.contexts.detached(ctx), reqs, release)
 	if failed != nil && how.Releaser != nil {
 		for _, end := range ends {
 			errs[end.at] = failed

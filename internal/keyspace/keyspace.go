@@ -26,8 +26,8 @@ const (
 	DryKeepers = "%keeper:dry"
 )
 
-// Usual is the key of the record of how long the tasks of each type usually take; see package workerstats.
-const Usual = "%usual"
+// Durations is the key of the record of how long the tasks of each type usually take; see package workerstats.
+const Durations = "%durations"
 
 // Controls is the key of the registry of what operators have set; see package controls. ControlsChanged is the key of a
 // lock whose release pushes that the registry has changed.

@@ -154,7 +154,7 @@ func (d *Desk) readKeepers(ctx context.Context, op, key string, k *Keeper) error
 		}
 	}
 	if key == keyspace.Keepers {
-		used = append(used, keyspace.Usual)
+		used = append(used, keyspace.Durations)
 	}
 	recs, err = d.in.Inspect(ctx, op, "", driver.InspectRequest{Keys: used, Memo: true}) // few, because memos are read one by one
 	if err != nil {
@@ -164,7 +164,7 @@ func (d *Desk) readKeepers(ctx context.Context, op, key string, k *Keeper) error
 		if rec.Now.After(k.Now.Time) {
 			k.Now = Time{rec.Now}
 		}
-		if rec.Key == keyspace.Usual {
+		if rec.Key == keyspace.Durations {
 			if k.lengths, err = workerstats.DecodeDurations(rec.Memo); err != nil {
 				k.lengths = workerstats.Durations{} // a worker will rewrite it
 			}

@@ -1,5 +1,5 @@
 // Package workerstats has what workers report for operators: package worker writes it, and package ops reads it. Each
-// report is the memo of a key; see keyspace.Keepers and keyspace.Usual.
+// report is the memo of a key; see keyspace.Keepers and keyspace.Durations.
 package workerstats
 
 import (

@@ -17,10 +17,10 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// usual reads how long tasks usually take, in whole seconds.
-func (r *rig) usual() (table workerstats.Durations, of []time.Duration) {
+// durations reads how long tasks usually take, in whole seconds.
+func (r *rig) durations() (table workerstats.Durations, of []time.Duration) {
 	r.t.Helper()
-	views, err := memo.Read(context.Background(), r.locks, keyspace.Usual)
+	views, err := memo.Read(context.Background(), r.locks, keyspace.Durations)
 	if err == nil {
 		table, err = workerstats.DecodeDurations(views[0].Memo)
 	}
@@ -68,15 +68,15 @@ func TestHowLongTasksUsuallyTakeIsPublished(t *testing.T) {
 		}
 		run(3*time.Second, nil)
 		run(5*time.Second, nil)
-		if _, got := r.usual(); len(got) > 0 {
+		if _, got := r.durations(); len(got) > 0 {
 			t.Errorf("%v after %d jobs of the first minute, in which nothing is written", got, number)
 		}
 		time.Sleep(time.Minute)
 		run(20*time.Second, fmt.Errorf("no: %w", asynq.SkipRetry))
-		if _, got := r.usual(); len(got) > 0 {
+		if _, got := r.durations(); len(got) > 0 {
 			t.Errorf("%v after a job that has failed", got)
 		}
-		busy, err := r.locks.TryAcquire(context.Background(), keyspace.Usual, core.OwnKey)
+		busy, err := r.locks.TryAcquire(context.Background(), keyspace.Durations, core.OwnKey)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func TestHowLongTasksUsuallyTakeIsPublished(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		run(9*time.Second, nil)
 		want := []time.Duration{3 * time.Second, 5 * time.Second, 8 * time.Second, 9 * time.Second}
-		if _, got := r.usual(); !slices.Equal(got, want) {
+		if _, got := r.durations(); !slices.Equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 	})
@@ -102,7 +102,7 @@ func TestPublishingHowLongTasksTakeCostsNoJobAnything(t *testing.T) {
 			r.enqueue(fmt.Sprint("job", i), 0)
 			time.Sleep(time.Minute / each)
 		}
-		table, got := r.usual()
+		table, got := r.durations()
 		if table.Writes < minutes-2 || table.Writes > minutes || len(got) != workerstats.MostDurations {
 			t.Errorf("%d writes in %d minutes, of %d lengths", table.Writes, minutes, len(got))
 		}
@@ -126,7 +126,7 @@ func TestHowLongTasksTakeThatMustNotOverlap(t *testing.T) {
 		time.Sleep(time.Minute + 10*time.Second)
 		r.enqueue("another", 0)
 		time.Sleep(10 * time.Second)
-		if _, got := r.usual(); len(got) != 3 {
+		if _, got := r.durations(); len(got) != 3 {
 			t.Errorf("%v of three jobs", got)
 		}
 	})

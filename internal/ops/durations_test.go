@@ -19,7 +19,7 @@ import (
 // usually does as workers do that have run tasks of a type, each so many seconds long.
 func (s *stage) usually(task string, seconds ...int64) {
 	s.Helper()
-	lock, err := s.locks.TryAcquire(s.Context(), keyspace.Usual, core.OwnKey, joblock.Retain(240*time.Hour))
+	lock, err := s.locks.TryAcquire(s.Context(), keyspace.Durations, core.OwnKey, joblock.Retain(240*time.Hour))
 	testkit.WantNil(s, "TryAcquire", err)
 	var table workerstats.Durations
 	for i := range seconds {
@@ -92,7 +92,7 @@ func TestAttemptsThatRunLongerThanUsual(t *testing.T) {
 func TestAUsualThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	staged(t, func(t *testing.T, s *stage) {
-		lock := s.acquire(keyspace.Usual, core.OwnKey)
+		lock := s.acquire(keyspace.Durations, core.OwnKey)
 		testkit.WantNil(t, "Write", memo.Write(t.Context(), lock, []byte("{")))
 		s.park("k", "default/1")
 		if jobs, _, err := s.Job(t.Context(), "default/1"); err != nil || len(jobs) != 1 || jobs[0].Usual != nil {

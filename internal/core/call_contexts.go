@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// callTimeout makes the contexts that bound calls to the store. Most calls, and all releases, come with a context that never
+// callContexts makes the contexts that bound calls to the store. Most calls, and all releases, come with a context that never
 // ends by itself, and a timer for each call would be most of what the call allocates. So calls that begin shortly after
 // one another share a context.
-type callTimeout struct {
+type callContexts struct {
 	timeout time.Duration
 
 	mu     sync.Mutex // guards the fields below
@@ -20,7 +20,7 @@ type callTimeout struct {
 
 // bound returns a child of ctx that ends after the timeout, or at most an eighth of the timeout later. Call done when
 // the call to the store has returned.
-func (b *callTimeout) bound(ctx context.Context) (bounded context.Context, done context.CancelFunc) {
+func (b *callContexts) bound(ctx context.Context) (bounded context.Context, done context.CancelFunc) {
 	if ctx.Done() != nil {
 		return context.WithTimeout(ctx, b.timeout)
 	}
@@ -28,14 +28,14 @@ func (b *callTimeout) bound(ctx context.Context) (bounded context.Context, done 
 }
 
 // detached is like bound, for a call that goes on after ctx has ended: only the timeout ends the returned context.
-func (b *callTimeout) detached(ctx context.Context) context.Context {
+func (b *callContexts) detached(ctx context.Context) context.Context {
 	if ctx == context.Background() { // a context without values
 		return b.current()
 	}
 	return boundCtx{b.current(), ctx}
 }
 
-func (b *callTimeout) current() context.Context {
+func (b *callContexts) current() context.Context {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if now := time.Now(); b.shared == nil || !now.Before(b.fresh) {
@@ -47,7 +47,7 @@ func (b *callTimeout) current() context.Context {
 }
 
 // close ends the shared context. The caller ensures that no call is under way.
-func (b *callTimeout) close() {
+func (b *callContexts) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.cancel != nil {
