@@ -21,7 +21,7 @@ type Config struct {
 	// a Scope would execute each other's ticks. The key of a job's lock is "%cron:" + joblock.Key(Scope, name).
 	Scope string
 
-	// Zone is the time zone of a spec that names no zone, unless the job has the option In. Default UTC.
+	// Zone is the time zone of a spec that names no zone, as "CRON_TZ=Europe/Berlin 0 3 * * *" does. Default UTC.
 	Zone *time.Location
 
 	// Node is the name of this node in the ledger, in events and in the status of locks: at most 256 bytes of UTF-8

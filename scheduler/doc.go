@@ -8,7 +8,7 @@
 //	err = s.Task("digest", "@every 1m", enqueue)  // enqueue one task
 //	err = s.Run(ctx)                              // until ctx ends
 //
-// All nodes run the same lines. Package spec has the syntax of a spec. [Option] has time zones, policies, timeouts and
+// All nodes run the same lines. Package spec has the syntax of a spec. [Option] has policies, timeouts and
 // retries. Package asynqtick has tasks of asynq, and its RunSingleton services that have a Start and a Shutdown.
 //
 // # One tick

@@ -41,10 +41,6 @@ type options struct {
 	taskEnd func(ctx context.Context, id string) (ended bool, failure, err error) // see TaskEnds; nil: the ends of tasks are not known
 }
 
-// In sets the time zone of the spec. It overrides Config.Zone, and a zone within the spec (CRON_TZ=) overrides it. zone
-// must not be nil.
-func In(zone *time.Location) Option { return func(o *options) { o.zone = zone } }
-
 // CatchUpNone skips missed ticks. The package documentation says which ticks are missed.
 func CatchUpNone() Option { return setCatchUp(false, ledger.CatchUp{}) }
 
@@ -158,8 +154,6 @@ func Replace() Option { return func(o *options) { o.replace = true } }
 
 func (o *options) validate(op, name string) error {
 	switch {
-	case o.zone == nil:
-		return records.Invalid(op, name, "the zone of In is nil")
 	case o.catchUpAll && (o.CatchUp.Most < 1 || o.CatchUp.Most > ledger.MaxBacklog):
 		return records.Invalid(op, name, "the limit of CatchUpAll is %d, must be from 1 to %d", o.CatchUp.Most, ledger.MaxBacklog)
 	case o.catchUpAll && o.CatchUp.Window <= 0:

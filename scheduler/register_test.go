@@ -30,7 +30,6 @@ func TestRegistration(t *testing.T) {
 			"bad spec":              n.Func("x", "0 25 * * *", fn),
 			"never":                 n.Func("x", "0 0 30 2 *", fn),
 			"nil option":            n.Func("x", "0 3 * * *", fn, nil),
-			"nil zone":              n.Func("x", "0 3 * * *", fn, scheduler.In(nil)),
 			"timeout":               n.Func("x", "0 3 * * *", fn, scheduler.Timeout(0)),
 			"retries":               n.Func("x", "0 3 * * *", fn, scheduler.Retry(101, sec, sec)),
 			"pauses":                n.Func("x", "0 3 * * *", fn, scheduler.Retry(1, 2*sec, sec)),
