@@ -64,7 +64,7 @@ func (r *release) wantChanges(n int) {
 	if len(all)-1 != n {
 		r.Errorf("%d changes of the spec, want %d: %v", len(all)-1, n, all)
 	}
-	if told := len(r.events.of(scheduler.Spec)); told != n {
+	if told := len(r.events.of(scheduler.SpecChanged)); told != n {
 		r.Errorf("%d changes were reported, want %d", told, n)
 	}
 	want, got := ticksIn(r.T, all, now.Add(-sec)), make(map[int64]int)
@@ -133,7 +133,7 @@ func TestALateOldNode(t *testing.T) {
 				if e = r.wants(at+tc.after+2*min, newSpec, nodes...); e.Contested || len(e.OtherSpecs) > 0 {
 					c.Errorf("%+v, want that the nodes agree", e)
 				}
-				told := c.events.of(scheduler.Spec)
+				told := c.events.of(scheduler.SpecChanged)
 				if text := told[len(told)-1].Err.Error(); !strings.HasSuffix(text, "node "+late.name+", which had registered the former spec last, is not up with the job") {
 					c.Errorf("reported as %q", text)
 				}
@@ -313,7 +313,7 @@ func TestSpecsAfterTheStoreHasLostEverything(t *testing.T) {
 		if e.Spec != oldSpec || e.SpecBy != nodes[3].name {
 			t.Errorf("%s of %s is in force", e.Spec, e.SpecBy)
 		}
-		if n := len(c.events.of(scheduler.Spec)); n > 2 {
+		if n := len(c.events.of(scheduler.SpecChanged)); n > 2 {
 			t.Errorf("%d changes of the spec", n)
 		}
 	})
@@ -367,7 +367,7 @@ func TestCommandsOfALateOldNode(t *testing.T) {
 		late.end()
 		until(start, 42*min)
 		after, _ := count()
-		if n := len(c.events.of(scheduler.Spec)); n != 2*jobs {
+		if n := len(c.events.of(scheduler.SpecChanged)); n != 2*jobs {
 			t.Errorf("%d changes, want %d", n, 2*jobs)
 		}
 		// The youngest node: acquire, memo and release of each job. The other one: reads in batches. Config.Concurrency jobs
@@ -400,7 +400,7 @@ func TestSpecsWhenTheStoresClockIsSetBack(t *testing.T) {
 		until(start, 5*min)
 		boot(oldSpec)
 		until(start, 30*min)
-		if n := len(c.events.of(scheduler.Spec)); n != 1 {
+		if n := len(c.events.of(scheduler.SpecChanged)); n != 1 {
 			t.Errorf("%d changes of the spec, want that of the registration", n)
 		}
 		n := boot(thirdSpec)
@@ -412,7 +412,7 @@ func TestSpecsWhenTheStoresClockIsSetBack(t *testing.T) {
 				t.Errorf("after %s %s is in force", at, e.Spec)
 			}
 		}
-		if n := len(c.events.of(scheduler.Spec)); n != 2 {
+		if n := len(c.events.of(scheduler.SpecChanged)); n != 2 {
 			t.Errorf("%d changes of the spec, want those of the registrations", n)
 		}
 	})

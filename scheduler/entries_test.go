@@ -240,7 +240,7 @@ func TestClockThatWasSetBackIsReported(t *testing.T) {
 				until(start, when+5*min)
 				e, err := ops.Entry(c.Context(), "job")
 				wantNil(t, "Entry", err)
-				told := c.events.of(scheduler.Clock)
+				told := c.events.of(scheduler.ClockSetBack)
 				if tc.back > 24*hour {
 					if len(told) != 1 || e.Behind != 0 {
 						t.Errorf("reported %d times, entry %+v, want the job to start again", len(told), e)
@@ -257,7 +257,7 @@ func TestClockThatWasSetBackIsReported(t *testing.T) {
 				}
 				wantNil(t, "Trigger", ops.Trigger(c.Context(), "job"))
 				until(start, when+hour)
-				told = c.events.of(scheduler.Clock)
+				told = c.events.of(scheduler.ClockSetBack)
 				if len(told) != 2 || told[0].on == told[1].on || !told[0].Tick.At.Equal(start.Add(20*min)) {
 					t.Errorf("reported %d times, want once by each node: %v", len(told), told)
 				}

@@ -46,16 +46,16 @@ const (
 	Backfilled Kind = "backfilled"
 	// Redefined means that the job's spec or options have changed. Err has the change. Tick.At is zero.
 	Redefined Kind = "redefined"
-	// Spec means that another spec is in force. Tick.At is the time of the change: later ticks are those of the new spec.
+	// SpecChanged means that another spec is in force. Tick.At is the time of the change: later ticks are those of the new spec.
 	// Err has the two specs, and says so if the node that had decided for the former one is no longer up.
-	Spec Kind = "spec"
+	SpecChanged Kind = "spec"
 	// Contested means that two conflicting definitions of the job alternate, probably those of two applications. Err has
 	// the two definitions. Count is how often an earlier definition has come back. Each job has at most one Contested an
 	// hour. Tick.At is zero.
 	Contested Kind = "contested"
-	// Clock means that the store's clock was set back. Tick is the job's latest tick. Err has the time of the next tick
-	// that nodes will execute. Each node reports Clock once per job.
-	Clock Kind = "clock"
+	// ClockSetBack means that the store's clock was set back. Tick is the job's latest tick. Err has the time of the next tick
+	// that nodes will execute. Each node reports ClockSetBack once per job.
+	ClockSetBack Kind = "clock"
 )
 
 // Event is something that happened to a job. The constants of Kind say which fields are set.
@@ -73,6 +73,6 @@ type Event struct {
 // eventLevels has the kinds with a level other than slog.LevelInfo.
 var eventLevels = map[Kind]slog.Level{
 	Started: slog.LevelDebug, Done: slog.LevelDebug, Enqueued: slog.LevelDebug, Paused: slog.LevelDebug,
-	Contested: slog.LevelWarn, Overrun: slog.LevelWarn, Stuck: slog.LevelWarn, Clock: slog.LevelWarn, Broken: slog.LevelWarn, Lost: slog.LevelWarn,
+	Contested: slog.LevelWarn, Overrun: slog.LevelWarn, Stuck: slog.LevelWarn, ClockSetBack: slog.LevelWarn, Broken: slog.LevelWarn, Lost: slog.LevelWarn,
 	Missed: slog.LevelWarn, Failed: slog.LevelError,
 }

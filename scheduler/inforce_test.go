@@ -213,7 +213,7 @@ func TestRollingChangeOfASpec(t *testing.T) {
 					}
 				}
 				t.Logf("%d ticks, %d executions, %d deaths, %d changes", len(want), len(r.all()), deaths, len(all)-1)
-				if told := c.events.of(scheduler.Spec); len(told) > len(all)-1 || len(told) == 0 {
+				if told := c.events.of(scheduler.SpecChanged); len(told) > len(all)-1 || len(told) == 0 {
 					t.Errorf("%d changes reported of %d", len(told), len(all)-1)
 				}
 			})

@@ -127,7 +127,7 @@ func (n *node) reportClock(j *job, rules *ledger.Job, l *ledger.Ledger, now time
 		return
 	}
 	last := l.LastTick()
-	n.report(Event{Kind: Clock, Tick: Tick{Name: j.name, At: last, Cause: CauseTick}, Node: n.cfg.Node,
+	n.report(Event{Kind: ClockSetBack, Tick: Tick{Name: j.name, At: last, Cause: CauseTick}, Node: n.cfg.Node,
 		Err: fmt.Errorf("scheduler: the store's clock was set back to %s, and the job's latest tick is %s; the next tick to be executed is %s",
 			now.UTC().Format(time.RFC3339), last.Format(time.RFC3339), rules.Spec.Next(last).Format(time.RFC3339))})
 }

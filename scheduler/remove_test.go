@@ -29,7 +29,7 @@ func TestSetSpecOnOneNode(t *testing.T) {
 		wantNil(t, "SetSpec", c.nodes[2].SetSpec("job", "5 * * * *"))
 		until(start, 66*min)
 		r.wantTicks(t, start, 10*min, 20*min, 24*min, 65*min)
-		told := c.events.of(scheduler.Spec)
+		told := c.events.of(scheduler.SpecChanged)
 		if len(told) != 2 || told[0].Tick.At.Sub(start).Round(sec) != 20*min || told[1].Tick.At.Sub(start).Round(sec) != 25*min {
 			t.Errorf("reported %d changes: %v", len(told), told)
 		}

@@ -77,8 +77,8 @@ func EventKinds() []string {
 	for _, k := range []scheduler.Kind{
 		scheduler.Started, scheduler.TakenOver, scheduler.Done, scheduler.Failed, scheduler.Interrupted,
 		scheduler.Cancelled, scheduler.Broken, scheduler.Lost, scheduler.Missed, scheduler.Overlapped,
-		scheduler.Paused, scheduler.Backfilled, scheduler.Redefined, scheduler.Spec, scheduler.Contested,
-		scheduler.Clock, scheduler.Overrun, scheduler.Stuck, scheduler.Enqueued,
+		scheduler.Paused, scheduler.Backfilled, scheduler.Redefined, scheduler.SpecChanged, scheduler.Contested,
+		scheduler.ClockSetBack, scheduler.Overrun, scheduler.Stuck, scheduler.Enqueued,
 	} {
 		kinds = append(kinds, eventlog.CronKind(string(k)))
 	}
