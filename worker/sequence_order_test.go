@@ -137,7 +137,7 @@ func (*unwritten) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 
 func (u *unwritten) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(cmd.String(), ":t:a") && d.next.CompareAndSwap(true, false) {
+		if strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(cmd.String(), ":t:a") && u.next.CompareAndSwap(true, false) {
 			err := errors.New("asynq's Redis is away")
 			cmd.SetErr(err)
 			return err
