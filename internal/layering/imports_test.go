@@ -83,7 +83,7 @@ var rules = []rule{
 	{"internal/redistest", []string{goredis, mini}},
 	{"internal/sqltest", nil},
 	{"internal/history", []string{"joblock", "joblock/driver", "joblock/jobs", "internal/core", "internal/keyspace", porcup}},
-	{"server", []string{"handoff", "joblock", "joblock/driver", "joblock/limit", "joblock/redisstore", "internal/certs", "internal/core", "internal/enqueue", "internal/envelope", "internal/ops", "internal/sleep", "server/internal/...", asynq, goredis, "golang.org/x/time"}},
+	{"server", []string{"handoff", "joblock", "joblock/driver", "joblock/limit", "joblock/redisstore", "internal/certs", "internal/core", "internal/enqueue", "internal/envelope", "internal/keyspace", "internal/ops", "internal/sleep", "server/internal/...", asynq, goredis, "golang.org/x/time"}},
 	{"server/metrics", []string{"joblock", "joblock/driver", "joblock/redisstore", "scheduler/admin", "server", "internal/metric", "internal/ops", "internal/sleep", prometheus}},
 	{"server/internal/pages", []string{"joblock", "joblock/driver", "joblock/event", "internal/cmdline", "internal/keyspace", "internal/ops"}},
 	{"server/internal/problem", []string{"joblock", "joblock/driver"}},

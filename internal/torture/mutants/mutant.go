@@ -124,7 +124,7 @@ var mutants = []mutant{
 		[]edit{{scripts + "reserve.lua", "now_ms + 1 + ARGV[2]", "now_ms + 1"}},
 		[]string{history.RuleOrder}, false, ""},
 	{"a limit has a permit too many",
-		[]edit{{"joblock/limit/permits.go", "numbers := dice.Perm(p.n)", "numbers := dice.Perm(p.n + 1)"}},
+		[]edit{{"joblock/limit/permits.go", "numbers := jitter.Perm(p.n)", "numbers := jitter.Perm(p.n + 1)"}},
 		[]string{history.RuleLimit}, false, ""},
 	{"a job takes a free key past those who wait",
 		[]edit{{scripts + "queue.lua", "  if vacant and queue then\n    local waiter", "  if vacant and queue and not (asker and asker.owner) then\n    local waiter"}},
