@@ -219,7 +219,7 @@ func TestNativeCallsWithSentinel(t *testing.T) {
 	if rec.State != driver.StateHeld || rec.Fence != term.Fence || rec.First != term.Fence {
 		t.Errorf("after the fail-over the record of fence %d is %+v", term.Fence, rec)
 	}
-	before, _ := NativeCalls(k.store)
+	before, _ := nativeCalls(k.store)
 	if next := acquire("b"); next.Fence <= term.Fence {
 		t.Errorf("fence %d follows %d", next.Fence, term.Fence)
 	}
