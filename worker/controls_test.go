@@ -72,6 +72,7 @@ type ctlWith struct {
 	name   string
 	limits []rate.Limit
 	do     func(r *rig)
+	again  bool // a step may run again
 }
 
 func after(seconds float64) { time.Sleep(time.Duration(seconds * float64(time.Second))) }
@@ -250,6 +251,10 @@ func playControls(r *rig, way ctlWay, with ctlWith) {
 	}
 	last := wanted[len(wanted)-1]
 	for job, done := range ledger.done {
+		if with.again {
+			done = slices.Compact(done)
+			ledger.done[job] = done
+		}
 		if !slices.Equal(done, all[:min(len(done), len(all))]) {
 			t.Errorf("job %s has done the steps %v", job, done)
 		}
