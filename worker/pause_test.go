@@ -578,15 +578,19 @@ func TestOperatorsAndPausedJobs(t *testing.T) {
 		r.pauseKey("k", 0)
 		r.serve(service{use: overlap()}, p.handler(succeed))
 		ids := r.plain(3, "k", 1)
-		for _, id := range ids {
+		r.line().mustEnqueue(handoff.Unique{Key: "k:unique"}, "unique")
+		for _, id := range append(ids, "unique") {
 			r.untilCharged(id, "retry", 0)
 		}
-		for _, err := range []error{r.inspector.RunTask(queue, ids[1]), r.inspector.DeleteTask(queue, ids[0])} {
+		for _, err := range []error{r.inspector.RunTask(queue, ids[1]), r.inspector.DeleteTask(queue, ids[0]), r.inspector.DeleteTask(queue, "unique")} {
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(5 * time.Minute)
+		if st := r.status("k:unique"); st.Locked() {
+			t.Errorf("the lock of a job whose task was deleted is %s", st.State)
+		}
 		r.wantTask(ids[1], "retry", 0)
 		r.wantHeldBack("k", ids[1:]...)
 		r.wantRuns(&p, 0)
@@ -622,7 +626,8 @@ func TestPausedWithoutARetry(t *testing.T) {
 	}
 }
 
-// A registry that cannot be read may have a pause: a process that has never read it starts no job with a lock, and says why.
+// A registry that cannot be read may have a pause: a process that has never read it starts no job with a lock, and says why. One
+// that has read it goes on with what it has read.
 func TestPausesThatCannotBeRead(t *testing.T) {
 	virtual(t, func(r *rig) {
 		write := func(memo string) {
@@ -651,6 +656,21 @@ func TestPausesThatCannotBeRead(t *testing.T) {
 		write("")
 		r.wantDone(ids...)
 		r.wantRuns(&p, 1)
+
+		r.pauseKey("k", 0)
+		time.Sleep(2 * controls.MaxAge)
+		read := r.controls().Encode()
+		write("of a newer version")
+		time.Sleep(2 * controls.MaxAge)
+		held, runs := r.plain(1, "k", 1), r.plain(1, "another key", 1)
+		r.wantDone(runs...)
+		time.Sleep(time.Minute)
+		r.wantRuns(&p, 2)
+		r.wantTask(held[0], "retry", 0)
+		write(string(read))
+		r.resumeKey("k")
+		r.wantDone(held...)
+		r.wantRuns(&p, 3)
 	})
 }
 

@@ -217,15 +217,20 @@ func TestSeveralRatesOnOneTask(t *testing.T) {
 	})
 }
 
-// The tasks in front were deleted: those behind do not wait for their times.
+// The tasks in front were deleted: those behind do not wait for their times, and a lock that one of them had is free.
 func TestRateLimitPassesOverDeletedTasks(t *testing.T) {
-	virtual(t, func(r *rig) {
+	kept(t, func(r *rig) {
 		k := &rated{rig: r}
 		r.serve(limitedTo(oneLimit(rate.Limit{Key: "key", N: 1, Per: time.Minute})), k.handle)
 		for i := range 40 {
 			r.submit(fmt.Sprintf("job-%02d", i), asynq.NewTask(taskType, nil), 3)
 		}
 		r.until("one has run", func() bool { return k.done() == 1 })
+		r.line().mustEnqueue(handoff.Unique{Key: "unique"}, "unique")
+		r.untilCharged("unique", "retry", 0)
+		if err := r.inspector.DeleteTask(queue, "unique"); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(5 * time.Second)
 		for i := range 39 {
 			_ = r.inspector.DeleteTask(queue, fmt.Sprintf("job-%02d", i))
@@ -234,6 +239,10 @@ func TestRateLimitPassesOverDeletedTasks(t *testing.T) {
 		r.until("the last has run", func() bool { return k.done() == 2 })
 		if took := time.Since(began); took > time.Minute {
 			t.Errorf("the last task has waited for %s behind tasks that do not exist", took)
+		}
+		time.Sleep(5 * time.Minute)
+		if st := r.status("unique"); st.Locked() {
+			t.Errorf("the lock of a job whose task was deleted is %s", st.State)
 		}
 	})
 }
