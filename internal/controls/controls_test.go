@@ -83,7 +83,6 @@ func TestReaderKeepsTheNewest(t *testing.T) {
 		first <- err
 	}()
 	<-answered
-	time.Sleep(time.Millisecond) // the second read is asked for later by the clock
 	if _, err := r.Fresh(context.Background()); err != nil {
 		t.Fatal(err)
 	}
