@@ -149,3 +149,18 @@ func (bomb) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 func (bomb) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(context.Context, []redis.Cmder) error { panic("boom") }
 }
+
+// The hooks see the answer to the command that they see, whatever the server answers to the others of the pipeline.
+func TestHooksSeeTheAnswerToTheirCommand(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	rdb := redistest.MiniClient(t, redistest.Mini(t))
+	if err := rdb.HSet(ctx, "hash", "field", "value").Err(); err != nil {
+		t.Fatal(err)
+	}
+	send := (&divert{to: rdb}).ProcessHook(nil)
+	other, shown := redis.NewCmd(ctx, "get", "hash"), redis.NewCmd(ctx, "get", "absent")
+	if err := send(ctx, &bundle{shown, []*redis.Cmd{other, shown}}); err != redis.Nil {
+		t.Errorf("the answer was %v, and that to another command %v: the hook got %v", shown.Err(), other.Err(), err)
+	}
+}

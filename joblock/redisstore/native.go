@@ -343,7 +343,9 @@ func readHint(hint string) (text string, rec record, written, life int64, ok boo
 // it if the record is the one in the Hint.
 func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (reply driver.Reply, done bool, err error) {
 	n := &s.native
-	if req.Hint == "" || req.Kind != driver.ReleaseOwn || !usual(req.Nonce) || !n.ready(ctx, s, req.Key) {
+	// Ready comes before the Hint: there is none before the server was asked, and a process that only runs jobs makes no
+	// Acquire that would ask.
+	if req.Kind != driver.ReleaseOwn || !usual(req.Nonce) || !n.ready(ctx, s, req.Key) || req.Hint == "" {
 		return reply, false, nil
 	}
 	if _, slot := driver.LineOf(req.Key); slot {

@@ -300,7 +300,7 @@ func TestNativeCallsOfOneLock(t *testing.T) {
 		}
 		h.Advance(2 * time.Millisecond)
 	}
-	if made, refused := nativeCalls(h.Store); made != 2*(pairs-nativeAfter)-1 || refused > 0 {
+	if made, refused := nativeCalls(h.Store); made != 2*pairs-nativeAfter-1 || refused > 0 {
 		t.Errorf("of %d calls %d went without Lua, and %d were refused", 2*pairs, made, refused)
 	}
 }
@@ -506,4 +506,24 @@ func TestNativeAcquireOfARecordThatIsKeptLonger(t *testing.T) {
 	if next, _ := k.try("key", "me"); next.Fence <= r.Fence || next.Ended != driver.EndedReleased {
 		t.Errorf("fence %d follows %d, and the term before ended as %q", next.Fence, r.Fence, next.Ended)
 	}
+}
+
+// A process that runs jobs only takes no lock with Acquire. It finds out all the same that it can release without Lua.
+func TestNativeReleaseInAProcessThatOnlyResumes(t *testing.T) {
+	t.Parallel()
+	k, _, _ := newNativeKit(t)
+	k.native.able.Store(false)
+	for i := range nativeAfter + 3 {
+		key := strconv.Itoa(i)
+		taking := k.taking(key)
+		taking.Nonce = k.nonce()
+		taken, err := k.Take(t.Context(), taking)
+		wantOutcome(t, "take", taken, err, driver.OutcomeOK)
+		r, err := k.Resume(t.Context(), driver.ResumeRequest{
+			Key: key, Owner: taking.Owner, Nonce: k.nonce(), Job: taking.Job, TTL: long, Retain: long, Reserve: long, Holder: "a host",
+		})
+		wantOutcome(t, "resume", r, err, driver.OutcomeOK)
+		k.end(key, taking.Owner, r)
+	}
+	wantCalls(t, k, 2, 0)
 }

@@ -195,6 +195,26 @@ func TestNativeCallsWithoutAnAnswer(t *testing.T) {
 	}
 }
 
+// A reservation that ends between the two commands of a Release has ended: the Release does not go by what was left of it.
+func TestNativeReleaseThatIsLateBetweenItsCommands(t *testing.T) {
+	t.Parallel()
+	k, h, other := newNativeKit(t)
+	ctx := context.Background()
+	r, err := k.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "me", Nonce: k.nonce(), TTL: 4 * lateMargin, Retain: long, Holder: "a host"})
+	wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
+	h.between = func() {
+		time.Sleep(5 * lateMargin)
+		other.look("key") // sets the server's clock
+	}
+	rs, err := k.Release(ctx, []driver.ReleaseRequest{{
+		Term: driver.Term{Key: "key", Owner: "me", Fence: r.Fence}, Nonce: k.nonce(), Retain: long, Hint: r.Hint,
+	}})
+	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeLapsed)
+	if h.between != nil {
+		t.Error("the Release was made by script")
+	}
+}
+
 // With Sentinel calls are made without Lua too. A replica that is promoted dates the record as its master did.
 func TestNativeCallsWithSentinel(t *testing.T) {
 	sentinel := redistest.StartSentinel(t)
