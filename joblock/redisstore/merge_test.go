@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -189,6 +190,63 @@ func TestCallOfAFailedPipelineIsRepeatedByItself(t *testing.T) {
 	k.finish() // the calls check their answers
 	if len(k.traffic.pipelines) == 0 {
 		t.Error("no pipeline has failed")
+	}
+}
+
+// shownCmds is a sender that notes which command of a bundle the hooks see.
+type shownCmds struct {
+	sender
+	seen []*redis.Cmd
+}
+
+func (s *shownCmds) Process(_ context.Context, cmd redis.Cmder) error {
+	b := cmd.(*bundle)
+	s.seen = append(s.seen, b.Cmd)
+	for _, cmd := range b.cmds {
+		cmd.SetVal("answer")
+	}
+	return nil
+}
+
+// Calls that belong together are in a pipeline that has been sent when the caller gives up, or that fails. The pipeline may
+// still write to its commands, so the caller gets others, and hooks see the command that is sent again.
+func TestCallsTogetherInASentPipeline(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(cancel func(), p *pipeline)
+		err  error
+		seen int
+	}{
+		"given up": {func(cancel func(), _ *pipeline) { cancel() }, context.Canceled, 0},
+		"failed": {func(_ func(), p *pipeline) {
+			for _, cmd := range p.cmds {
+				cmd.SetErr(net.ErrClosed)
+			}
+			close(p.done)
+		}, nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				via := new(shownCmds)
+				m := &merger{via: via, above: 1, underway: 1}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				first := []*redis.Cmd{redis.NewCmd(ctx, "get", "a"), redis.NewCmd(ctx, "get", "b")}
+				b := &bundle{first[1], slices.Clone(first)}
+				go m.together(ctx, b)
+				synctest.Wait()
+				p := m.take()
+				tt.end(cancel, p)
+				synctest.Wait()
+				for i, cmd := range b.cmds {
+					if cmd == first[i] || !errors.Is(cmd.Err(), tt.err) {
+						t.Errorf("command %d: the pipeline's own: %t, error %v, want %v", i, cmd == first[i], cmd.Err(), tt.err)
+					}
+				}
+				if len(via.seen) != tt.seen || tt.seen > 0 && via.seen[0] != b.cmds[1] {
+					t.Errorf("hooks saw %v, want %d of %v", via.seen, tt.seen, b.cmds[1])
+				}
+			})
+		})
 	}
 }
 

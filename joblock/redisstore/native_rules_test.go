@@ -429,6 +429,37 @@ func TestNativeFailures(t *testing.T) {
 	}
 }
 
+// partOfAnAnswer is a sender whose connection breaks before the answer to the SET.
+type partOfAnAnswer struct{ sender }
+
+func (partOfAnAnswer) Process(_ context.Context, cmd redis.Cmder) error {
+	b := cmd.(*bundle)
+	for _, cmd := range b.cmds {
+		if cmd.SetVal(int64(1 << 40)); cmd == b.Cmd {
+			cmd.SetErr(io.ErrUnexpectedEOF)
+		}
+	}
+	return io.ErrUnexpectedEOF
+}
+
+// A call whose answer is lost has an unknown outcome, whatever was answered before. It is an error, so that the caller makes
+// the call again.
+func TestNativeCallsWithPartOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	s := &store{calls: unmerged(nil, partOfAnAnswer{})}
+	s.native.able.Store(true)
+	nonce := usualName("1")
+	if r, done, err := s.acquireNative(t.Context(), &driver.AcquireRequest{Key: "key", Owner: "me", Nonce: nonce, TTL: long, Retain: long}); !done || err == nil {
+		t.Errorf("acquire: %+v, done %t, %v", r, done, err)
+	}
+	now := time.Now().UnixMicro()
+	rec := record{kind: ownedKind, fence: now, owner: "me", first: now, nonce: nonce, last: noLast, changed: now, prior: '-', memo: '-', at: now, ttl: 1000, reserve: 1000}
+	req := driver.ReleaseRequest{Term: driver.Term{Key: "key", Owner: "me", Fence: now}, Nonce: nonce, Retain: long, Hint: hint(&rec, now, 2000)}
+	if r, done, err := s.releaseNative(t.Context(), &req); !done || err == nil {
+		t.Errorf("release: %+v, done %t, %v", r, done, err)
+	}
+}
+
 // The next Acquire without Lua keeps how the term before has ended, and by which call.
 func TestNativeAcquireAfterNativeRelease(t *testing.T) {
 	t.Parallel()
