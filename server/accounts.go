@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/joblock/toolkit/internal/files"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/server/internal/problem"
 )
@@ -78,8 +79,11 @@ type fileState struct {
 	problem string // why the file could not be read
 }
 
-// stands reports whether the file at path is certainly the one that was read.
+// stands reports whether the file at path is certainly the one that was read. A pipe is read once.
 func (f *fileState) stands(path string) bool {
+	if f.problem == "" && f.info != nil && !f.info.Mode().IsRegular() {
+		return true
+	}
 	now, err := os.Stat(path)
 	return err == nil && f.info != nil && os.SameFile(f.info, now) && f.info.Size() == now.Size() &&
 		f.info.ModTime().Equal(now.ModTime()) && f.read.Sub(now.ModTime()) >= settled
@@ -105,7 +109,7 @@ func OpenAccounts(path string, logger *slog.Logger) (*Accounts, error) {
 		logger = slog.Default()
 	}
 	a := &Accounts{path: path, logger: logger, checked: time.Now()}
-	text, seen, err := readAccounts(path)
+	text, seen, err := readAccounts(path, files.Patience)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +196,7 @@ func (a *Accounts) refresh() {
 		return
 	}
 	before := a.seen
-	text, seen, err := readAccounts(a.path)
+	text, seen, err := readAccounts(a.path, 0)
 	a.seen = seen
 	if seen.digest == before.digest && seen.problem == before.problem {
 		return // already logged
@@ -243,28 +247,18 @@ func (n *names) UnmarshalJSON(text []byte) error {
 }
 
 // readAccounts reads the file at path. state is taken before the file is read, so that a later change is noticed.
-func readAccounts(path string) (text []byte, state fileState, err error) {
+// See files.Read for patience.
+func readAccounts(path string, patience time.Duration) (text []byte, state fileState, err error) {
 	bad := func(err error) ([]byte, fileState, error) {
 		state.problem = err.Error()
 		return nil, state, fmt.Errorf("server: accounts: %w", err)
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return bad(err)
-	}
-	defer f.Close()
 	state.read = time.Now()
-	if state.info, err = f.Stat(); err != nil {
+	if text, state.info, err = files.Read(path, maxFile, patience); err != nil {
 		return bad(err)
 	}
 	if mode := state.info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o002 != 0 { // Windows has no such modes
 		return bad(fmt.Errorf("%s has the mode %04o, must not be writable by others: its writers have every right", path, mode.Perm()))
-	}
-	if text, err = io.ReadAll(io.LimitReader(f, maxFile+1)); err != nil {
-		return bad(err)
-	}
-	if len(text) > maxFile {
-		return bad(fmt.Errorf("%s has more than %d bytes", path, maxFile))
 	}
 	state.digest = sha256.Sum256(text)
 	return text, state, nil

@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/joblock/toolkit/internal/files"
 )
 
 const (
@@ -49,7 +51,7 @@ func Open(certFile, keyFile string, tell func(error)) (*Pair, error) {
 		tell = func(error) {}
 	}
 	p := &Pair{certFile: certFile, keyFile: keyFile, tell: tell, checked: time.Now()}
-	if err := p.read(); err != nil {
+	if err := p.read(files.Patience); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -76,7 +78,7 @@ func (p *Pair) Get() (*tls.Certificate, error) {
 // again reloads the files and calls tell.
 func (p *Pair) again() {
 	before := p.pair
-	err := p.read()
+	err := p.read(0)
 	switch {
 	case err == nil && (p.err != nil || !before.Leaf.Equal(p.pair.Leaf)):
 		p.tell(nil)
@@ -108,14 +110,14 @@ func stand(seen []state, names ...string) bool {
 	return true
 }
 
-// read reads the files. After an error the previous certificate stays in use.
-func (p *Pair) read() error {
+// read reads the files; see files.Read for patience. After an error the previous certificate stays in use.
+func (p *Pair) read(patience time.Duration) error {
 	p.seen = [2]state{}
 	var texts [2][]byte
 	var seen [2]state
 	for i, name := range []string{p.certFile, p.keyFile} {
 		var err error
-		if texts[i], seen[i], err = readFile(name); err != nil {
+		if texts[i], seen[i], err = readFile(name, patience); err != nil {
 			return err
 		}
 	}
@@ -130,13 +132,13 @@ func (p *Pair) read() error {
 	return nil
 }
 
+// maxFile bounds what is read of a file. The CA certificates of a system have about 250 kB.
+const maxFile = 8 << 20
+
 // readFile reads a file. The state is taken before the read, so that a change during the read is noticed.
-func readFile(name string) (text []byte, s state, err error) {
+func readFile(name string, patience time.Duration) (text []byte, s state, err error) {
 	s.read = time.Now()
-	if s.info, err = os.Stat(name); err != nil {
-		return nil, s, err
-	}
-	text, err = os.ReadFile(name)
+	text, s.info, err = files.Read(name, maxFile, patience)
 	return text, s, err
 }
 

@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/joblock/toolkit/internal/files"
 )
 
 // Pool is a file of CA certificates, in PEM form. Make a Pool with OpenPool. A Pool is safe for concurrent use.
@@ -32,7 +34,7 @@ func OpenPool(file string, tell func(error)) (*Pool, error) {
 		tell = func(error) {}
 	}
 	p := &Pool{file: file, tell: tell, checked: time.Now()}
-	if err := p.read(); err != nil {
+	if err := p.read(files.Patience); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -64,7 +66,7 @@ func (p *Pool) Dial(dialer net.Dialer, base *tls.Config) func(ctx context.Contex
 // again reloads the file and calls tell.
 func (p *Pool) again() {
 	before := p.pool
-	err := p.read()
+	err := p.read(0)
 	switch {
 	case err == nil && p.pool.Equal(before):
 		p.pool = before
@@ -79,10 +81,10 @@ func (p *Pool) again() {
 	p.err = err
 }
 
-// read reads the file. After an error the previous CA certificates stay in use.
-func (p *Pool) read() error {
+// read reads the file; see files.Read for patience. After an error the previous CA certificates stay in use.
+func (p *Pool) read(patience time.Duration) error {
 	p.seen = [1]state{}
-	text, seen, err := readFile(p.file)
+	text, seen, err := readFile(p.file, patience)
 	if err != nil {
 		return err
 	}

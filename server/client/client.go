@@ -23,6 +23,7 @@ import (
 
 	"github.com/joblock/toolkit/internal/certs"
 	"github.com/joblock/toolkit/internal/core"
+	"github.com/joblock/toolkit/internal/files"
 	"github.com/joblock/toolkit/internal/ops"
 	"github.com/joblock/toolkit/joblock"
 )
@@ -174,7 +175,7 @@ func FromFile(path string) func(context.Context) (string, error) {
 		if token != "" && info.ModTime().Equal(seen) && info.Size() == size {
 			return token, nil
 		}
-		text, err := os.ReadFile(path)
+		text, _, err := files.Read(path, 64<<10, files.Patience)
 		if err != nil {
 			return "", fmt.Errorf("client: the token: %w", err)
 		}

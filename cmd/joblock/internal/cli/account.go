@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/joblock/toolkit/internal/files"
 	"github.com/joblock/toolkit/internal/ops"
 	lockserver "github.com/joblock/toolkit/server"
 )
@@ -179,6 +180,9 @@ func writeNew(path, text string) error {
 	return nil
 }
 
+// maxAccountsFile bounds what is read of a file of accounts, as the server does.
+const maxAccountsFile = 8 << 20
+
 // addAccount adds an account to a file of accounts. The file is replaced atomically.
 func addAccount(path string, account fileAccount) (err error) {
 	if path, err = linkedFile("--accounts", path); err != nil {
@@ -194,7 +198,7 @@ func addAccount(path string, account fileAccount) (err error) {
 			_ = os.Remove(path)
 		}
 	}()
-	text, err := os.ReadFile(path)
+	text, _, err := files.Read(path, maxAccountsFile, 0)
 	if err != nil {
 		return usage("--accounts: %w", err)
 	}

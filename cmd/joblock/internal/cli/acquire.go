@@ -181,7 +181,7 @@ func (o *acquireOptions) tell(cmd *cobra.Command, t *tokenFile, g ops.Grant, beg
 
 // withFile takes the lock with the token in the file, or with a new token that is written to the file first.
 func (o *acquireOptions) withFile(cmd *cobra.Command, locks face) error {
-	t, err := openTokenFile(o.file, true)
+	t, err := openTokenFile(o.file, true, o.server.timeout)
 	if err != nil {
 		return err
 	}

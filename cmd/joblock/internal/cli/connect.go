@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -22,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/joblock/toolkit/internal/certs"
+	"github.com/joblock/toolkit/internal/files"
 	"github.com/joblock/toolkit/internal/keyspace"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -274,7 +274,7 @@ func (s *server) readFile(name, file string) ([]byte, error) {
 	if data, ok := s.files[file]; ok {
 		return data, nil
 	}
-	data, err := readFile(name, file)
+	data, err := readFile(name, file, s.timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -334,18 +334,9 @@ func (s *server) databases(getenv func(string) string) (redis address, all []add
 	return redis, all, nil
 }
 
-// readFile reads a small file that the flag called name names.
-func readFile(name, file string) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, usage("%s: %w", name, err)
-	}
-	defer f.Close()
-	const most = 1 << 20
-	data, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && len(data) > most {
-		return nil, usage("%s: the file %s has more than %d bytes", name, file, most)
-	}
+// readFile reads a small file that the flag called name names. See files.Read for pipes.
+func readFile(name, file string, patience time.Duration) ([]byte, error) {
+	data, _, err := files.Read(file, 1<<20, patience)
 	if err != nil {
 		return nil, usage("%s: %w", name, err)
 	}

@@ -84,7 +84,7 @@ func (f *tokenFlags) read(cmd *cobra.Command) (*tokenFile, error) {
 		defer file.Close()
 		from, name = file, fmt.Sprintf("the file descriptor %d", f.fd)
 	case f.file != "" && f.file != standard:
-		t, err := openTokenFile(f.file, false)
+		t, err := openTokenFile(f.file, false, f.server.timeout)
 		if err == nil && t.token.IsZero() {
 			t.close()
 			return nil, usage("the file %s has no token", f.file)
@@ -129,13 +129,13 @@ type tokenFile struct {
 const maxTokenFile = 4096
 
 // openTokenFile opens, locks and reads the file. With create, a file that does not exist is made. A pipe is only read:
-// then the result has no path.
-func openTokenFile(path string, create bool) (*tokenFile, error) {
+// then the result has no path, and the writer has patience to finish.
+func openTokenFile(path string, create bool, patience time.Duration) (*tokenFile, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		if create {
 			return nil, usage("--token-file: %s is not a regular file", path)
 		}
-		data, err := readFile("--token-file", path)
+		data, err := readFile("--token-file", path, patience)
 		if err != nil {
 			return nil, err
 		}

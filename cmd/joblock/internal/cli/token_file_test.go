@@ -14,7 +14,7 @@ import (
 func TestFileThatIsALink(t *testing.T) {
 	for name, write := range map[string]func(path string) error{
 		"token file": func(path string) error {
-			f, err := openTokenFile(path, true)
+			f, err := openTokenFile(path, true, time.Second)
 			if err != nil {
 				return err
 			}
