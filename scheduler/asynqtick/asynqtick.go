@@ -70,12 +70,11 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 //	Sequence  The task joins the line, and the tick is done. Only if Sequence.MaxWaiting places are taken, the tick
 //	          overlaps. Without MaxWaiting the line has no bound: it grows while tasks come faster than they end, and
 //	          while the sequence has halted. "joblock doctor" names such lines.
-//	Debounce  Each tick fails with joblock.ErrInvalid: its task has the tick's ID.
 //
 // The tick's ID overrides an asynq.TaskID in opts. If jobs, how or task is nil, EnqueueWith returns nil, which Task
-// refuses.
+// refuses. So it does for a Debounce, also in a Chain, because the jobs of a Debounce cannot have the IDs of their ticks.
 func EnqueueWith(jobs *handoff.Client, how handoff.How, task *asynq.Task, opts ...asynq.Option) func(context.Context, scheduler.Tick) error {
-	if jobs == nil || how == nil || task == nil {
+	if jobs == nil || how == nil || task == nil || debounces(how) {
 		return nil
 	}
 	return Once(func(ctx context.Context, tick scheduler.Tick) error {
@@ -85,6 +84,19 @@ func EnqueueWith(jobs *handoff.Client, how handoff.How, task *asynq.Task, opts .
 		}
 		return err
 	})
+}
+
+// debounces reports whether how is a Debounce, or a Chain under one.
+func debounces(how handoff.How) bool {
+	switch h := how.(type) {
+	case handoff.Debounce, *handoff.Debounce:
+		return true
+	case handoff.Chain:
+		return debounces(h.Under)
+	case *handoff.Chain:
+		return h != nil && debounces(h.Under)
+	}
+	return false
 }
 
 // Once returns a function that calls enqueue, and returns nil for asynq.ErrTaskIDConflict and joblock.ErrHeld for

@@ -156,6 +156,14 @@ func TestEnqueueWith(t *testing.T) {
 		if err := digest(t.Context(), tick); err == nil {
 			t.Error("no error without a connection")
 		}
+		for _, how := range []handoff.How{
+			handoff.Debounce{Key: "k", Wait: time.Second}, &handoff.Debounce{Key: "k", Wait: time.Second},
+			handoff.Chain{Under: handoff.Debounce{Key: "k", Wait: time.Second}}, &handoff.Chain{Under: handoff.Debounce{Key: "k", Wait: time.Second}},
+		} {
+			if asynqtick.EnqueueWith(b.jobs, how, asynq.NewTask("digest", nil)) != nil {
+				t.Errorf("EnqueueWith accepts %+v, which fails at each tick", how)
+			}
+		}
 		if asynqtick.EnqueueWith(nil, handoff.Unique{}, asynq.NewTask("digest", nil)) != nil ||
 			asynqtick.EnqueueWith(b.jobs, nil, asynq.NewTask("digest", nil)) != nil ||
 			asynqtick.EnqueueWith(b.jobs, handoff.Unique{}, nil) != nil {

@@ -23,8 +23,8 @@ import (
 // overlaps, and by default is skipped, which is no failure; with Sequence its task joins the line. The workers need the
 // middleware of package worker.
 //
-// An entry with With and asynq.Unique is joblock.ErrInvalid, and so is one with With whose jobs or how is nil. Of
-// several With the last one counts. The fields of how that are not zero are among the options that identify a job;
+// An entry with With and asynq.Unique is joblock.ErrInvalid, and so is one with With whose jobs or how is nil, or whose
+// how is a Debounce or a Chain under one. Of several With the last one counts. The fields of how that are not zero are among the options that identify a job;
 // asynq's Inspector does not show them. A hook after the enqueuing gets the new task. Only this package knows the
 // option: an asynq.Client or asynq.Scheduler ignores it silently.
 func With(jobs *handoff.Client, how handoff.How) asynq.Option {
@@ -35,15 +35,16 @@ func With(jobs *handoff.Client, how handoff.How) asynq.Option {
 			return done.Task, err
 		}
 	}
-	return &with{enqueue, fmt.Sprintf("With(%s)", describe(how))}
+	return &with{enqueue, debounces(how), fmt.Sprintf("With(%s)", describe(how))}
 }
 
 type enqueueFunc func(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error)
 
 // with is the option of With.
 type with struct {
-	enqueue enqueueFunc // nil: bad
-	text    string
+	enqueue   enqueueFunc // nil: bad
+	debounces bool        // bad
+	text      string
 }
 
 // withOpt is no type of asynq's options.
@@ -71,6 +72,8 @@ func split(opts []asynq.Option) (own []asynq.Option, w *with, err error) {
 	case w == nil:
 	case w.enqueue == nil:
 		err = invalid("an argument of With is nil")
+	case w.debounces:
+		err = invalid("%s cannot debounce: each task has the ID of its tick, and the jobs of a Debounce have none", w)
 	case unique:
 		err = invalid("the options asynq.Unique and %s are two kinds of uniqueness, use one", w)
 	}

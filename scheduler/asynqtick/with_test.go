@@ -82,6 +82,8 @@ func TestWithThatIsRefused(t *testing.T) {
 		"an argument of With is nil": {With(nil, line)},
 		"argument of With is nil":    {With(jobs, nil)},
 		"asynq.Unique and With(handoff.Sequence, Key: k) are two kinds of un": {With(jobs, line), asynq.Unique(1e9)},
+		"Debounce, Key: k, Wait: 1s) cannot debounce":                         {With(jobs, handoff.Debounce{Key: "k", Wait: time.Second})},
+		"then b) cannot debounce":                                             {With(jobs, handoff.Chain{Under: handoff.Debounce{Key: "k"}, Then: []*asynq.Task{asynq.NewTask("b", nil)}})},
 	} {
 		id, err := s.Register("@daily", asynq.NewTask("a", nil), opts...)
 		if id != "" || !errors.Is(err, joblock.ErrInvalid) || !strings.Contains(err.Error(), says) {
