@@ -178,7 +178,7 @@ func (s *stream) read(ctx context.Context, key string, q AuditQuery) iter.Seq2[A
 		for {
 			page, err := s.page(ctx, key, from, to)
 			if err != nil {
-				yield(AuditEntry{}, unread(err))
+				yield(AuditEntry{}, unread(key, err))
 				return
 			}
 			for _, m := range page {
@@ -201,8 +201,12 @@ func (s *stream) page(ctx context.Context, key, from, to string) ([]redis.XMessa
 	return s.rdb.XRevRangeN(ctx, key, to, from, auditPage).Result()
 }
 
-// unread returns the error of a read that Redis has not answered. It matches joblock.ErrUnavailable.
-func unread(err error) error {
+// unread returns the error of a read of the stream at key. It matches joblock.ErrUnavailable if Redis has not answered,
+// and joblock.ErrInvalid if the value at key is no stream.
+func unread(key string, err error) error {
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return core.Invalid("audit", "", "the value at %q is not a record of actions", key)
+	}
 	return &refused{"the record of actions could not be read: " + err.Error(), joblock.ErrUnavailable, err}
 }
 

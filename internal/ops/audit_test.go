@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -71,6 +72,21 @@ func TestAuditInAStream(t *testing.T) {
 	cancel()
 	if _, err := audit.Write(ended, AuditEntry{}); err == nil {
 		t.Error("a write under an ended context is no error")
+	}
+}
+
+// A value of another type at a key of the record is not an outage of Redis.
+func TestAuditThatIsNoStream(t *testing.T) {
+	redistest.Ran(t, redistest.MiniBackend())
+	for _, key := range []string{"joblock:%audit", "joblock:%refusals"} {
+		rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
+		t.Cleanup(func() { _ = rdb.Close() })
+		testkit.WantNil(t, "SET", rdb.Set(t.Context(), key, "garbage", 0).Err())
+		for _, err := range NewAudit(rdb, redisstore.DefaultPrefix, time.Minute).Read(t.Context(), AuditQuery{}) {
+			if !errors.Is(err, joblock.ErrInvalid) || errors.Is(err, joblock.ErrUnavailable) || !strings.Contains(err.Error(), key) {
+				t.Errorf("%s: %v, want joblock.ErrInvalid that names the key", key, err)
+			}
+		}
 	}
 }
 
