@@ -178,6 +178,46 @@ func TestLockBoundToATaskOfOthers(t *testing.T) {
 	a.post("/v1/park", object{"token": other, "job": "default/later"}, admin).ok()
 }
 
+// The sealed header of a caller's own task gives no right over a task that it was copied to, and what becomes of that task
+// does nothing to the lock.
+func TestHeaderThatWasCopied(t *testing.T) {
+	mini := redistest.MiniServer(t)
+	a := newShop(t, mini.Addr(), func(cfg *Config) {
+		cfg.Redis = redistest.MiniClient(t, mini)
+		cfg.Authorize = AuthorizeFunc(func(r *http.Request) (Principal, error) {
+			if r.Header.Get("Caller") == "admin" {
+				return Principal{ID: "admin", Scopes: ScopeAdmin, AllKeys: true, AllQueues: true}, nil
+			}
+			return Principal{ID: "a", Scopes: scopeAny &^ ScopeAdmin, Prefixes: []string{"a:"}, AllQueues: true}, nil
+		})
+	})
+	alice, admin := with("Caller", "a"), with("Caller", "admin")
+	a.post("/v1/enqueue", object{"key": "a:job", "type": "x", "task_id": "own"}, alice).ok()
+	inspector, client := asynq.NewInspectorFromRedisClient(a.rdb), asynq.NewClientFromRedisClient(a.rdb)
+	own, err := inspector.GetTaskInfo("default", "own")
+	testkit.WantNil(t, "GetTaskInfo", err)
+	if len(own.Headers) == 0 {
+		t.Fatal("the task carries no header")
+	}
+	before := a.status("a:job")
+	held := a.post("/v1/acquire", object{"key": "a:other", "ttl_ms": 60_000}, alice).ok().text("token")
+	for _, copied := range []struct{ queue, id, kind string }{{"default", "other", "x"}, {"low", "own", "x"}, {"low", "other", "secret"}} {
+		job := copied.queue + "/" + copied.id
+		_, err := client.Enqueue(asynq.NewTaskWithHeaders(copied.kind, nil, own.Headers), asynq.TaskID(copied.id), asynq.Queue(copied.queue))
+		testkit.WantNil(t, "Enqueue", err)
+		a.post("/v1/park", object{"token": held, "job": job}, alice).refused(http.StatusForbidden, "FORBIDDEN")
+		for _, verb := range []string{"run", "cancel", "archive", "drop"} {
+			a.post("/v1/jobs/"+job+"/"+verb, object{"reason": "x"}, alice, with("If-Match", "*")).refused(http.StatusForbidden, "FORBIDDEN")
+		}
+		a.post("/v1/jobs/"+job+"/archive", object{"reason": "x"}, admin, with("If-Match", "*")).ok()
+		a.post("/v1/jobs/"+job+"/drop", object{"reason": "x"}, admin, with("If-Match", "*")).ok()
+		if now := a.status("a:job"); now.State != before.State || now.Fence != before.Fence {
+			t.Errorf("%s: the lock is %v with the fence %d, was %v with %d", job, now.State, now.Fence, before.State, before.Fence)
+		}
+	}
+	a.post("/v1/jobs/default/own/archive", object{"reason": "x"}, alice, with("If-Match", "*")).ok()
+}
+
 // The lines of jobs: those that have halted come first, also if the list is cut off. A caller sees those of its own keys and
 // queues.
 func TestSequences(t *testing.T) {

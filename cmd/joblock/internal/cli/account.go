@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -267,7 +268,7 @@ func writeAccounts(path string, file any) error {
 	if err = errors.Join(err, temp.Chmod(info.Mode().Perm()), temp.Sync(), temp.Close()); err != nil {
 		return &exitError{exitFault, fmt.Errorf("--accounts: %w", err)}
 	}
-	if _, err := lockserver.OpenAccounts(temp.Name(), nil); err != nil {
+	if _, err := lockserver.OpenAccounts(temp.Name(), slog.New(slog.DiscardHandler)); err != nil {
 		return usage("--accounts: %s", strings.ReplaceAll(err.Error(), temp.Name(), path))
 	}
 	if err := os.Rename(temp.Name(), path); err != nil {
@@ -291,7 +292,7 @@ func checkAccounts(accounts []any) error {
 	if err != nil {
 		return &exitError{exitFault, err}
 	}
-	if _, err := lockserver.OpenAccounts(path, nil); err != nil {
+	if _, err := lockserver.OpenAccounts(path, slog.New(slog.DiscardHandler)); err != nil {
 		_, reason, _ := strings.Cut(err.Error(), path+": ")
 		return usage("%s", reason)
 	}
