@@ -178,7 +178,7 @@ func TestLockBoundToATaskOfOthers(t *testing.T) {
 	a.post("/v1/park", object{"token": other, "job": "default/later"}, admin).ok()
 }
 
-// The sealed header of a caller's own task gives no right over a task that it was copied to, and what becomes of that task
+// The sealed header of a caller's own task gives no right over a task that it was copied to, and ending that task
 // does nothing to the lock.
 func TestHeaderThatWasCopied(t *testing.T) {
 	mini := redistest.MiniServer(t)

@@ -82,7 +82,7 @@ func TestAuditThatIsNoStream(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: redistest.MiniServer(t).Addr()})
 		t.Cleanup(func() { _ = rdb.Close() })
 		testkit.WantNil(t, "SET", rdb.Set(t.Context(), key, "garbage", 0).Err())
-		for _, err := range NewAudit(rdb, redisstore.DefaultPrefix, time.Minute).Read(t.Context(), AuditQuery{}) {
+		for _, err := range NewAudit(rdb, keyspace.DefaultPrefix, time.Minute).Read(t.Context(), AuditQuery{}) {
 			if !errors.Is(err, joblock.ErrInvalid) || errors.Is(err, joblock.ErrUnavailable) || !strings.Contains(err.Error(), key) {
 				t.Errorf("%s: %v, want joblock.ErrInvalid that names the key", key, err)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -24,7 +25,7 @@ func TestWith(t *testing.T) {
 			t.Errorf("task %q with %v", task.Type(), opts)
 		}
 		return info, away
-	}, "With(k)"}
+	}, false, "With(k)"}
 	own, w, err := split([]asynq.Option{nil, With(jobs, line), asynq.Queue("low"), opt})
 	if err != nil || len(own) != 1 || w != opt {
 		t.Fatalf("%v, %v, %v; want asynq's option, and the last one of With", own, w, err)
