@@ -35,8 +35,6 @@ func TestFilesThatNeverEnd(t *testing.T) {
 			"release " + redis + "--token-file FILE",
 			"token new --name a --scopes read --accounts FILE",
 			"token new --name a --scopes read --out FILE",
-			"serve " + redis + "--listen 127.0.0.1:0 --accounts FILE",
-			"serve " + redis + "--listen 127.0.0.1:0 --cert FILE --key FILE",
 		} {
 			var out strings.Builder
 			code := Main(strings.Fields("joblock "+strings.ReplaceAll(line, "FILE", name)), strings.NewReader(""), &out, &out)

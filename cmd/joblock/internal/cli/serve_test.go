@@ -408,6 +408,10 @@ func TestServeOfBadUsage(t *testing.T) {
 	if err := os.WriteFile(bad, []byte(`{"accounts":[{"id":"a"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cert, certKey := certificate(t)
 	for _, row := range []struct {
 		code int
@@ -420,6 +424,10 @@ func TestServeOfBadUsage(t *testing.T) {
 		{64, "anyone is let in", []string{"--listen", ":0", "--cert", cert, "--key", certKey}},
 		{64, "belong together", []string{"--cert", cert}},
 		{64, "the certificate", []string{"--cert", certKey, "--key", certKey}},
+		{64, "neither a regular file nor a pipe", []string{"--cert", "/dev/zero", "--key", "/dev/zero"}},
+		{64, "neither a regular file nor a pipe", []string{"--accounts", "/dev/zero"}},
+		{64, "whose writer has not finished", []string{"--cert", pipe, "--key", pipe}},
+		{64, "whose writer has not finished", []string{"--accounts", pipe}},
 		{64, "--accounts", []string{"--accounts", bad}},
 		{64, "--accounts", []string{"--accounts", bad + "x"}},
 		{64, "--max-wait is 2h", []string{"--max-wait", "2h"}},
