@@ -99,7 +99,7 @@ func (dbs databases) findAny(ctx context.Context, job string) (Task, *asynq.Task
 		}
 	}
 	if failed != nil {
-		return Task{Queue: queue, ID: id, State: TaskUnknown, Problem: fmt.Sprintf("asynq did not answer: %s.", failed)}, nil
+		return Task{Queue: queue, ID: id, State: TaskUnknown, Problem: fmt.Sprintf("looking the task up in asynq failed: %s.", failed)}, nil
 	}
 	return t, is
 }

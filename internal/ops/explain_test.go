@@ -49,7 +49,7 @@ func working(p KeeperPlace) Keeper {
 
 // taskStates are all states in which asynq may show the task of a job, as far as these differ for a lock.
 var taskStates = map[string]Task{
-	"unknown":         {State: TaskUnknown, Problem: "asynq did not answer: away."},
+	"unknown":         {State: TaskUnknown, Problem: "looking the task up in asynq failed: away."},
 	"no queue":        {State: TaskNoQueue, Queue: "q", ID: "1"},
 	"absent":          {State: TaskAbsent, Queue: "q", ID: "1"},
 	"active":          {State: "active", Queue: "q", ID: "1", Type: "export", Attempt: 2, Attempts: 4, LastError: "no disk"},
@@ -83,7 +83,7 @@ func TestWhatFreesAKey(t *testing.T) {
 		with, sans freed // a keeper
 		text       string
 	}{
-		{held, "active, crashed", freed{ByJob, none}, freed{ByJob, none}, "schedules the next attempt within 2 min"},
+		{held, "active, crashed", freed{ByJob, none}, freed{ByJob, none}, "another attempt within 2 min"},
 		{held, "pending, paused, scheduled, its turn, retry, aggregating, snoozed", freed{ByJob, none}, freed{ByJob, none}, "An earlier attempt still holds the lock"},
 		{held, "archived, completed", freed{ByKeeper, leaseLeft + checksEvery}, freed{ByHolder, reservedLeft}, "still runs after its job has ended"},
 		{held, "absent, archived before", freed{ByKeeper, leaseLeft + checksEvery}, freed{ByHolder, reservedLeft}, "still runs after its job has ended"},

@@ -513,7 +513,7 @@ func TestExplainWhileAsynqIsAway(t *testing.T) {
 	for name, addr := range map[string]string{"silent": silent.Addr(), "absent": absent.Addr()} {
 		began := time.Now()
 		text := o.ok("explain", key1, "--asynq", "redis://"+addr, "--timeout", "1s")
-		for _, want := range []string{"exports/1", "asynq did not answer", "What frees it"} {
+		for _, want := range []string{"exports/1", "looking the task up in asynq failed", "What frees it"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q in\n%s", name, want, text)
 			}

@@ -109,6 +109,8 @@ func TestDocumentedRightsOfOperators(t *testing.T) {
 				fmt.Sprintf("force-release export:1 --reason x --yes --fence %d", lock.Fence()), "explain export:1", "history export:1", "audit",
 				"cron ls", "cron get rollup", "cron history rollup", "cron next rollup", "cron nodes", "cron scopes",
 				"cron pause rollup --reason x", "cron resume rollup --reason x", "cron trigger rollup --wait --reason x", "cron backfill rollup --from 2020-01-01 --to 2020-01-02 --reason x --yes",
+				"jobs pause import --reason x", "jobs pauses", "explain import:1", "jobs resume import --reason x", "jobs ls", "jobs sequences",
+				"limits set search 5 --reason x", "limits", "limits clear search --reason x", "outbox", "ping",
 				"doctor --asynq redis://127.0.0.1:1",
 			} {
 				a := ask(t, append(at, strings.Fields(line)...)...)
