@@ -83,7 +83,7 @@ func TestWhatFreesAKey(t *testing.T) {
 		with, sans freed // a keeper
 		text       string
 	}{
-		{held, "active, crashed", freed{ByJob, none}, freed{ByJob, none}, "another attempt within 2 min"},
+		{held, "active, crashed", freed{ByJob, none}, freed{ByJob, none}, "schedules the next attempt within 2 min"},
 		{held, "pending, paused, scheduled, its turn, retry, aggregating, snoozed", freed{ByJob, none}, freed{ByJob, none}, "An earlier attempt still holds the lock"},
 		{held, "archived, completed", freed{ByKeeper, leaseLeft + checksEvery}, freed{ByHolder, reservedLeft}, "still runs after its job has ended"},
 		{held, "absent, archived before", freed{ByKeeper, leaseLeft + checksEvery}, freed{ByHolder, reservedLeft}, "still runs after its job has ended"},
