@@ -125,4 +125,4 @@ ensure_for_some "the alerts are not tried with promtool" prom promtool have prom
 ensure_for_some "the pages of the lock server are not tried in a browser" browser "a browser" have_browser
 ensure_for_some "the commands of docs/server.md are not tried" curl curl have curl
 ensure_for_some "the outbox is tried in SQLite only" databases "PostgreSQL or MariaDB" have_databases
-ensure_for_some "no server is tried in another locale than C" locales "the sources of locales" have_locales
+ensure_for_some "no server is tried in a locale other than C" locales "the sources of locales" have_locales

@@ -71,7 +71,7 @@ func TestLockThatTheContextCarriesIsRefused(t *testing.T) {
 	}
 }
 
-// The line of a sequence has slots. A job under another slot than the first waits behind the line if it takes the key.
+// The line of a sequence has slots. A job under a slot other than the first waits behind the line if it takes the key.
 func TestSlotThatTheContextCarriesCountsAsTheKey(t *testing.T) {
 	k := newKit(t, nil)
 	slot, err := k.locks.TryAcquire(t.Context(), "key%+2", core.OwnKey)

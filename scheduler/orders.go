@@ -27,7 +27,7 @@ type news struct {
 	allJobs  bool     // all jobs have
 	specs    []string // whose spec has changed
 	allSpecs bool     // the spec of any job may have changed
-	refused  error    // the record could not be read; the error is another one than before
+	refused  error    // the record could not be read; the error differs from the one before
 }
 
 var (

@@ -113,7 +113,7 @@
 //	409     TASK_EXISTS                  enqueue: a task with this ID exists
 //	410     LOCK_LOST                    the lease had ended
 //	410     LOCK_ALREADY_RELEASED        the lock was released
-//	412     LOCK_OWNERSHIP_MISMATCH      force-release: the key has another holding than If-Match says
+//	412     LOCK_OWNERSHIP_MISMATCH      force-release: the key has a different holding from If-Match
 //	413     BODY_TOO_LARGE               the body has more than 65,536 bytes
 //	415     UNSUPPORTED_MEDIA_TYPE       the body is not application/json
 //	421     HOST_UNKNOWN                 the server is not reached under the name in Host; see Config.Hosts

@@ -141,7 +141,7 @@ func TestCertificateThatChanges(t *testing.T) {
 		return conn.ConnectionState().PeerCertificates[0]
 	}
 	if !shown().Equal(first) {
-		t.Error("another certificate than that of the files")
+		t.Error("the certificate is not that of the files")
 	}
 	second, _ := issue(t, dir, "server", own(), ca, caKey)
 	for began := time.Now(); !shown().Equal(second); time.Sleep(20 * time.Millisecond) {

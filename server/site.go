@@ -40,7 +40,7 @@ func newSites(cfg Config) (*sites, error) {
 	return s, nil
 }
 
-// check refuses a request under another name than those of the Server, and one that a page of another web site sends
+// check refuses a request under a name other than those of the Server, and one that a page of another web site sends
 // with rights that the page does not have itself.
 func (s *sites) check(r *http.Request) *problem.Problem {
 	// HTTP/1.0 has no Host, and no browser sends it.

@@ -21,7 +21,7 @@ import (
 // makes several tasks of a larger group. See Groups in the package comment.
 //
 // The functions of cfg get the handler's own error. In ErrorHandler, asynq.GetMaxRetry returns the author's MaxRetry.
-// For tasks with locks, these functions are called at other times than by asynq alone:
+// For tasks with locks, these functions are not called at the same times as by asynq alone:
 //
 //	a snooze         calls no function, except that a snooze after the loss of a lock calls RetryDelayFunc
 //	RetryDelayFunc   is called before ErrorHandler and IsFailure if the handler returns an error before the author's

@@ -42,7 +42,7 @@ func (r *rig) useStore(rdb *redis.Client) {
 	r.locks = r.newLockerOn(store)
 }
 
-// bothWays runs f where the locks are in another store than the tasks, and where they are in the same Redis.
+// bothWays runs f where the locks and the tasks are in different stores, and where they are in the same Redis.
 func bothWays(t *testing.T, f func(r *rig)) {
 	t.Helper()
 	t.Run("apart", func(t *testing.T) { virtual(t, f) })

@@ -166,7 +166,7 @@ func TestLockFromStartIsThatOfWithoutOverlapping(t *testing.T) {
 	})
 }
 
-// A permit is another lock than that on its key.
+// A permit is not the same lock as that on its key.
 func TestLockUntilStartWithAPermitOfItsKey(t *testing.T) {
 	virtual(t, func(r *rig) {
 		var p probe

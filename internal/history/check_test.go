@@ -257,7 +257,7 @@ func TestHistories(t *testing.T) {
 			grant(Acquired, "a", "A", 10, 1), of("q/1", does(ParkBegun, "", "a", 20, 0, 0)[0]),
 			freeing("q/1", Freed, 24, 25, 2), Event{Kind: Refused, Key: "k", Holding: "a", Call: 20, At: 40},
 			grant(Acquired, "b", "B", 28, 3)), "", ""},
-		{"freed for another job than that of the Park that was refused", list(
+		{"freed for a job other than that of the Park that was refused", list(
 			grant(Acquired, "a", "A", 10, 1), of("q/1", does(ParkBegun, "", "a", 20, 0, 0)[0]),
 			Event{Kind: Refused, Key: "k", Holding: "a", Call: 20, At: 22},
 			freeing("q/2", Freed, 24, 25, 0), grant(Acquired, "b", "B", 28, 3)), "", RuleOrder},

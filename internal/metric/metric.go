@@ -182,7 +182,7 @@ var (
 		"joblock.cron.paused.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when the job is paused, as Unix time; absent if it is not.", nil,
 	}
 	CronDisagree = Metric{
-		"joblock.cron.disagree.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when a node that is up has another spec than the one in force, or two definitions of the job take turns, as Unix time; absent if the nodes agree.", nil,
+		"joblock.cron.disagree.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when a node that is up has a different spec from the one in force, or two definitions of the job take turns, as Unix time; absent if the nodes agree.", nil,
 	}
 	CronOverlaps = Metric{
 		"joblock.cron.overlaps.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when each tick of the job has been skipped as overlapped, as Unix time; absent unless there are three in a row.", nil,

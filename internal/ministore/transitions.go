@@ -295,7 +295,7 @@ func (s *Store) grant(r *record, now time.Time, to place) {
 // pass is GRANT to the first in line, if q has waiters.
 func (s *Store) pass(r, q *record, now time.Time, req driver.ReleaseRequest) (job string) {
 	first, waits := q.next(now)
-	if q != r { // another slot than the first
+	if q != r { // a slot other than the first
 		if first, waits = q.nextJob(now); waits {
 			s.list(now, req.Key, first.job, min(req.Grace, first.TTL/2))
 		}
@@ -307,7 +307,7 @@ func (s *Store) pass(r, q *record, now time.Time, req driver.ReleaseRequest) (jo
 	return s.serve(r, now, first, req.Starts)
 }
 
-// queueOf returns the record whose queue counts for key: r, or for another slot than the first the record of
+// queueOf returns the record whose queue counts for key: r, or for a slot other than the first the record of
 // the slots' key. done keeps that record.
 func (s *Store) queueOf(r *record, now time.Time, key string) (q *record, done func()) {
 	line, other := driver.LineOf(key)

@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// ForceRelease frees a key regardless of its holder. If the key has another fence than the action by now, ForceRelease
+// ForceRelease frees a key regardless of its holder. If the key has a different fence from the action by now, ForceRelease
 // changes nothing. The next in line gets the key in the same step. A live holder is not stopped: its contexts end at its
 // next renewal, or at once with joblock.Config.WatchForced. Until then the fences protect the resource.
 //

@@ -79,7 +79,7 @@ type CronSpec struct {
 	Until Time   `json:"until"`
 }
 
-// CronOtherSpec is a node that is up and has another spec than the one in force.
+// CronOtherSpec is a node that is up and has a different spec from the one in force.
 type CronOtherSpec struct {
 	Node  string `json:"node"`
 	Spec  string `json:"spec"`

@@ -340,7 +340,7 @@ func TestALargeTextTakesNoMemory(t *testing.T) {
 		h.Write([]byte("head " + text))
 		signer := signer{macs: &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, []byte("key"))} }}}
 		if got := signer.derive("head ", text); !bytes.Equal(got, h.Sum(nil)) {
-			t.Errorf("%d bytes: another MAC than that of all of the text", n)
+			t.Errorf("%d bytes: the MAC differs from that of all of the text", n)
 		}
 	}
 }

@@ -173,7 +173,7 @@ func (u *user) lineUp(ctx context.Context) {
 	}
 }
 
-// runInSlot runs a job that has got another slot than the first, and whose place is gone.
+// runInSlot runs a job that has got a slot other than the first, and whose place is gone.
 func (u *user) runInSlot(ctx context.Context, token joblock.Token, job string) bool {
 	got, err := jobline.SlotsOf(ctx, u.locks, token, job, jobline.SlotKeys(token.Key(), 2, slotsOfAKey))
 	if err != nil || len(got) == 0 {

@@ -116,7 +116,7 @@
 //	  again              this Nonce ended an ownership in time           OK        same
 //	  again, late        this Nonce ended an ownership that had run out  Lapsed    same
 //	  left               ReleaseForcedIdle; the Grant of Job, waiting    OK        same
-//	  passed on          free; another slot than the first; a job waits  NotFound  GRANT to the first job in line
+//	  passed on          free; a slot other than the first; a job waits  NotFound  GRANT to the first job in line
 //	  free               the key is free                                 NotFound  same
 //	  another fence      Fence is set and is not the record's fence      NotOwner  same
 //	  another job        Job is set and is not the record's job          WrongJob  same

@@ -196,7 +196,7 @@ func TestEventsOfALimit(t *testing.T) {
 			if e.Kind == event.Contended {
 				contended[e.Owner] = true
 			} else if waited && !contended[e.Owner] {
-				t.Errorf("%s: under another owner than the wait began", line)
+				t.Errorf("%s: under an owner other than that with which the wait began", line)
 			}
 		}})
 		want := func(what string, lines ...string) {

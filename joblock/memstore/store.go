@@ -96,7 +96,7 @@ func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 	return replies, batch(ctx, s, reqs, replies, func(r driver.ReleaseRequest) string { return r.Key }, s.release)
 }
 
-// release is record.release, with the queue that the record has or, for another slot than the first, with the
+// release is record.release, with the queue that the record has or, for a slot other than the first, with the
 // queue of the slots' key.
 func (s *store) release(r record, now instant, req driver.ReleaseRequest) (record, answer) {
 	key, other := driver.LineOf(req.Key)

@@ -173,7 +173,7 @@ func (r record) renew(now instant, req driver.RenewRequest) (record, answer) {
 	return r, r.granted(false)
 }
 
-// line is nil, or for another slot than the first the record that has the queue.
+// line is nil, or for a slot other than the first the record that has the queue.
 func (r record) release(now instant, req driver.ReleaseRequest, line *record) (record, answer) {
 	owner := req.Kind.ByOwner()
 	q := cmp.Or(line, &r)

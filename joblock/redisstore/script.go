@@ -59,7 +59,7 @@ var (
 	renewScript = newScript("renew", "record", "record#read", "record#fields", "record#foreign",
 		"renew", "term", "renew#decide", "lease", "record#write", "record#state", "answer")
 	releaseScript = newScript("release", releaseStages...)
-	// Of another slot than the first: see slot.lua.
+	// Of a slot other than the first: see slot.lua.
 	releaseSlotScript = newScript("release", "record", "record#read", "index", "index#bind", "record#fields", "record#foreign",
 		"release", "term", "release#decide", "slot#decide", "slot", "queue", "queue#place", "queue#serve", "slot#serve", "queue#give",
 		"release#left", "slot#back", "grant", "record#write", "record#state", "answer")

@@ -308,7 +308,7 @@ func (d *daprLocks) release(ctx context.Context, token joblock.Token, reason str
 		}
 		// Close has parked the lock meanwhile.
 	}
-	// By the owner, not by the fence: a lock that Close has parked has another fence than its lockID.
+	// By the owner, not by the fence: the fence of a lock that Close has parked differs from its lockID.
 	return d.s.Locks().Release(ctx, token, joblock.Reason(reason))
 }
 

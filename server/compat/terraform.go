@@ -51,7 +51,7 @@ const terraformPrefix = "terraform:"
 // Terraform does not renew its locks. So the lease lasts as long as joblock.Config.MaxTTL: give the Server a Locker with
 // a MaxTTL above that of your longest run. The lock of a Terraform that has died stays until then, or until UNLOCK.
 //
-// Other answers: 404 for an UNLOCK of a free key, 409 for an UNLOCK with another ID than the holder's, 410 for a LOCK
+// Other answers: 404 for an UNLOCK of a free key, 409 for an UNLOCK with an ID other than the holder's, 410 for a LOCK
 // with an ID that was unlocked, and the errors of the routes under /v1.
 //
 // The prefix comes before the name in the path, and makes the key of its lock; "" means "terraform:". The error is

@@ -1,4 +1,4 @@
--- Has a release of another slot than the first serve the queue of the slots' key. From here on, the locals key, hash,
+-- Has a release of a slot other than the first serve the queue of the slots' key. From here on, the locals key, hash,
 -- queue, head, tail and waiting are those of that key. The stage back makes these locals those of the slot again.
 -- KEYS[2]   the Redis key of the record that has the queue
 -- KEYS[3]   the index

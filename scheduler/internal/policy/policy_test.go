@@ -41,7 +41,7 @@ func TestDecide(t *testing.T) {
 	for name, tc := range map[string]struct {
 		atOnce  int // 0: one
 		overlap ledger.Overlap
-		spec    string // of the ledger, another one than the job's
+		spec    string // of the ledger, different from the job's
 		runs    []ledger.Execution
 		due     []ledger.Due
 		after   time.Duration // the moment

@@ -63,7 +63,7 @@ type ActBody struct {
 	Reason string // as it was sent
 	Wrong  string // what the form lacks
 	Failed string // why the action was refused
-	Moved  bool   // the key has another fence than the form says
+	Moved  bool   // the fence of the key differs from the form
 	Seen   int64  // the fence of the form
 	Stood  string // the step of the form
 	Back   string

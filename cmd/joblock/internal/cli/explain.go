@@ -21,7 +21,7 @@ func newExplain(s *server) *cobra.Command {
 in asynq, what operators have done about KEY, and who is next; what frees KEY by itself, and when if the holder is dead;
 and what an operator may do, the mildest first, each with its command.
 
-Explain changes nothing. If asynq is in another Redis than the locks, --asynq says where.
+Explain changes nothing. If asynq uses a different Redis from the locks, --asynq says which.
 
 With -o json: {"v":1, "key", "text": [sentences], "frees": {"by", "text", "latest", "within_ms", "if"},
 "actions": [{"name", the arguments "key", "fence", "job", "step", "effect", "danger"}], "lock", "acts"}. The sentences are for people, and change.

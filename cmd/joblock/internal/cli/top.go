@@ -37,7 +37,7 @@ Keys:
   ?                                       this list
   q, ctrl-c                               end
 
-If the standard input or output is no terminal, or with another format than table, top looks once and prints what there
+If the standard input or output is no terminal, or with a format other than table, top looks once and prints what there
 is, at most --limit locks of it. With -o json: {"v":1, "at", "locks", "held", "parked", "orphaned", "of_jobs",
 "waiting", "lines", "oldest_ms", "items": [locks]}.
 
