@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestParseURL(t *testing.T) {
@@ -134,7 +135,7 @@ func TestAPipeIsReadOnce(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := server{url: "redis://a", passwordFile: fmt.Sprintf("/dev/fd/%d", r.Fd())}
+	s := server{url: "redis://a", timeout: time.Second, passwordFile: fmt.Sprintf("/dev/fd/%d", r.Fd())}
 	for range 2 {
 		if a, err := s.address(os.Getenv); err != nil || a.password != "secret" {
 			t.Errorf("%+v, %v", a, err)
