@@ -96,7 +96,8 @@ func (r *rig) wantHeldBack(key string, ids ...string) {
 		_, id, _ := envelope.ParseJob(at.Job)
 		got = append(got, id)
 	}
-	if !slices.Equal(got, ids) {
+	// Jobs that start at once come into the line in either order.
+	if !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(ids))) {
 		r.t.Errorf("the pause of %s holds back %q, want %q", key, got, ids)
 	}
 }
@@ -376,7 +377,7 @@ func TestPauseOfDays(t *testing.T) {
 			}
 		}
 		if !up {
-			s = r.serve(seldom, handle)
+			r.serve(seldom, handle)
 			time.Sleep(time.Minute)
 		}
 		r.wantRuns(&p, 1) // of the other customer
