@@ -38,7 +38,7 @@ func (r resumer) resumeAll() error {
 	}
 }
 
-// resumeOnce is one try of all.
+// resumeOnce is one try of resumeAll.
 func (r resumer) resumeOnce() error {
 	// A call that the end of r.ctx cuts short may resume a lock that no attempt settles. joblock bounds each call.
 	ctx := context.WithoutCancel(r.ctx)

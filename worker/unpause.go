@@ -164,8 +164,8 @@ func (e *ending) goesOn(ctx context.Context) (bool, error) {
 	return goesOn, nil
 }
 
-// putBack gives the jobs of freed their places back. The key was paused again, and a job that the new pause held back just before it lost
-// its place would not be found at the end of that pause.
+// putBack gives the jobs of freed their places back. The key was paused again, and a job that the new pause held back just
+// before it lost its place would not be found at the end of that pause.
 func (e *ending) putBack(ctx context.Context) error {
 	if len(e.freed) == 0 {
 		return nil

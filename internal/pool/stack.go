@@ -1,7 +1,7 @@
 package pool
 
-// GrowStack makes the stack of the calling goroutine large enough for a Redis call, in one step. Without it the small stack of
-// a new goroutine grows in two or three steps, deep within the call, and each step copies the whole stack.
+// GrowStack makes the stack of the calling goroutine large enough for a Redis call, in one step. Without it the small stack
+// of a new goroutine grows in two or three steps, deep within the call, and each step copies the whole stack.
 //
 //go:noinline
 func GrowStack() {

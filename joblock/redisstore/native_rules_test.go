@@ -558,3 +558,40 @@ func TestNativeReleaseInAProcessThatOnlyResumes(t *testing.T) {
 	}
 	wantCalls(t, k, 2, 0)
 }
+
+// Calls that must wait for replicas, that go to several nodes or that are to go by script have no native form, whatever the
+// server can do.
+func TestNativeIsOff(t *testing.T) {
+	t.Parallel()
+	one := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
+	for name, tt := range map[string]struct {
+		rdb  redis.UniversalClient
+		cfg  *Config
+		want bool
+	}{
+		"by default":     {one, nil, true},
+		"Replicas":       {one, &Config{Replicas: 1}, false},
+		"ScriptsOnly":    {one, &Config{ScriptsOnly: true}, false},
+		"a Cluster":      {cluster, nil, false},
+		"another client": {struct{ redis.UniversalClient }{one}, nil, false},
+	} {
+		made, err := New(tt.rdb, tt.cfg)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		s := made.(*store)
+		s.native.able.Store(true)
+		if got := s.native.ready(t.Context(), s, "key"); got != tt.want {
+			t.Errorf("%s: a call may go without Lua: %t, want %t", name, got, tt.want)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, err := range []error{one.Close(), cluster.Close()} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
