@@ -277,6 +277,33 @@ func TestRunTaskDuringAPauseInTheArchive(t *testing.T) {
 	}
 }
 
+// A task whose mark is held for longer than its timeout is snoozed without a mark: waiting for it takes a part of the
+// attempt's time only.
+func TestMarkThatIsHeldForLongerThanTheTimeout(t *testing.T) {
+	eachAsynq(t, func(r *rig, _ string) {
+		t := r.t
+		mark, err := r.locks.Acquire(t.Context(), keyspace.Again("default/k-0"), core.OwnKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock := r.occupy("k")
+		r.plain(1, "k", 0, asynq.Timeout(time.Second))
+		start := time.Now()
+		var p probe
+		r.serve(service{use: overlap(worker.OverlapConfig{MaxWait: -1}), worker: worker.Config{Snooze: time.Minute}}, p.handler(succeed))
+		r.untilPostponed("k-0")
+		if took := time.Since(start); took >= time.Second {
+			t.Errorf("the attempt ended after %s, want it to end before its timeout", took)
+		}
+		r.release(lock)
+		r.wantDone("k-0")
+		r.wantRuns(&p, 1)
+		if err := mark.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A stopping server does not leave it there.
 func TestCloseLeavesNoTaskInTheArchive(t *testing.T) {
 	eachAsynq(t, func(r *rig, pausing string) {
