@@ -177,7 +177,7 @@ func asked[T any](req T, err error) []any {
 func three(tell event.Kind, why, err error) []any {
 	var told []any
 	if tell != 0 {
-		told = append(told, "tells "+tell.String())
+		told = append(told, "emits "+tell.String())
 	}
 	if why != nil {
 		told = append(told, "why:"+errorText(why))
@@ -277,8 +277,8 @@ func parseTable(t *testing.T) map[string]string {
 const holdingTable = `timePassed, in time
 	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: -
 timePassed, past the deadline
-	held shared asking owed undoing capped pushed checking resumed parking: state=lost over=ErrLost tells lost lost:ErrLost moved
-	stopped: state=lost over=ErrLost(not renewed) tells lost lost:ErrLost(not renewed) moved
+	held shared asking owed undoing capped pushed checking resumed parking: state=lost over=ErrLost emits lost lost:ErrLost moved
+	stopped: state=lost over=ErrLost(not renewed) emits lost lost:ErrLost(not renewed) moved
 	parked reclaiming released lost late: -
 renewalDue, too early
 	held shared asking owed undoing stopped pushed checking resumed parking parked reclaiming released lost late: -
@@ -304,9 +304,9 @@ renewalAnswered, OK
 	parked reclaiming released: -
 	lost late: ErrLost
 renewalAnswered, OK and late
-	held shared owed capped pushed checking resumed parking: trust=+36s renewAt=+20s tells renewed late by 11s moved
-	asking: trust=+36s renewAt=+20s underWay=false tells renewed late by 11s moved
-	undoing: trust=+36s renewAt=+20s underWay=false takingBack=0 tells renewed late by 11s moved
+	held shared owed capped pushed checking resumed parking: trust=+36s renewAt=+20s emits renewed late by 11s moved
+	asking: trust=+36s renewAt=+20s underWay=false emits renewed late by 11s moved
+	undoing: trust=+36s renewAt=+20s underWay=false takingBack=0 emits renewed late by 11s moved
 	stopped: trust=+36s renewAt=+20s moved
 	parked reclaiming released: -
 	lost late: ErrLost
@@ -324,9 +324,9 @@ renewalAnswered, Park taken back
 	parked reclaiming released: -
 	lost late: ErrLost
 renewalAnswered, refused
-	held shared owed stopped capped pushed checking resumed: state=lost over=ErrLost tells lost lost:ErrLost moved ErrLost
-	asking: state=lost over=ErrLost underWay=false tells lost lost:ErrLost moved ErrLost
-	undoing: state=lost over=ErrLost underWay=false takingBack=0 tells lost lost:ErrLost moved ErrLost
+	held shared owed stopped capped pushed checking resumed: state=lost over=ErrLost emits lost lost:ErrLost moved ErrLost
+	asking: state=lost over=ErrLost underWay=false emits lost lost:ErrLost moved ErrLost
+	undoing: state=lost over=ErrLost underWay=false takingBack=0 emits lost lost:ErrLost moved ErrLost
 	parking: moved ErrNotOwner
 	parked reclaiming released lost late: ErrLost
 renewalAnswered, earlier term refused
@@ -335,7 +335,7 @@ renewalAnswered, earlier term refused
 	undoing: underWay=false takingBack=0 moved ErrNotOwner
 	parked reclaiming released lost late: ErrNotOwner
 renewalAnswered, refused from before the Park
-	held shared asking stopped capped pushed checking resumed: state=lost over=ErrLost tells lost lost:ErrLost moved ErrLost
+	held shared asking stopped capped pushed checking resumed: state=lost over=ErrLost emits lost lost:ErrLost moved ErrLost
 	owed undoing parking: moved ErrNotOwner
 	parked reclaiming late: ErrNotOwner
 	released lost: ErrLost
@@ -368,14 +368,14 @@ parkBegun, briefly
 	released: ErrAlreadyReleased
 	lost late: ErrLost
 parkAnswered, OK
-	shared: state=parked fence=11 job=q/0 over=ErrNotOwner tells parked moved
-	held asking stopped capped pushed checking resumed released: state=parked fence=11 job=q/0 over=ErrNotOwner shared=true tells parked moved
-	owed undoing parking: state=parked fence=11 job=q/0 over=ErrNotOwner shared=true parkNonce=none tells parked moved
-	parked reclaiming: tells parked moved
-	lost: state=parked fence=11 job=q/0 over=ErrNotOwner shared=true tells parked moved found
-	late: state=parked fence=11 job=q/0 over=ErrNotOwner shared=true parkNonce=none tells parked moved found
+	shared: state=parked fence=11 job=q/0 over=ErrNotOwner emits parked moved
+	held asking stopped capped pushed checking resumed released: state=parked fence=11 job=q/0 over=ErrNotOwner shared=true emits parked moved
+	owed undoing parking: state=parked fence=11 job=q/0 over=ErrNotOwner shared=true parkNonce=none emits parked moved
+	parked reclaiming: emits parked moved
+	lost: state=parked fence=11 job=q/0 over=ErrNotOwner shared=true emits parked moved found
+	late: state=parked fence=11 job=q/0 over=ErrNotOwner shared=true parkNonce=none emits parked moved found
 parkAnswered, refused
-	held shared asking owed undoing stopped capped pushed checking resumed parking: state=lost over=ErrLost tells lost lost:ErrLost moved ErrLost
+	held shared asking owed undoing stopped capped pushed checking resumed parking: state=lost over=ErrLost emits lost lost:ErrLost moved ErrLost
 	parked reclaiming released lost late: ErrLost
 parkAnswered, no answer
 	held shared asking owed undoing stopped capped pushed checking resumed parked reclaiming released lost late: moved ErrUnavailable
@@ -390,8 +390,8 @@ reclaimBegun, a TTL later
 reclaimAnswered, OK
 	held shared asking owed undoing stopped capped pushed checking resumed: -
 	parking: ErrNotOwner
-	parked: state=held fence=12 since=+13s trust=+38s job=none over=none renewAt=+22s parkReserve=0s tells reclaimed moved
-	reclaiming: state=held fence=12 since=+13s trust=+38s job=none over=none renewAt=+22s parkReserve=0s reclaimNonce=none reclaimSent=never tells reclaimed moved
+	parked: state=held fence=12 since=+13s trust=+38s job=none over=none renewAt=+22s parkReserve=0s emits reclaimed moved
+	reclaiming: state=held fence=12 since=+13s trust=+38s job=none over=none renewAt=+22s parkReserve=0s reclaimNonce=none reclaimSent=never emits reclaimed moved
 	released: ErrAlreadyReleased
 	lost late: ErrLost
 reclaimAnswered, too late
@@ -425,13 +425,13 @@ releaseBegun, done
 	lost: releaseNonce=r1 →release 10 as r1 brief 1m0s reason ok done q/1 until +30s ErrLost
 	late: releaseNonce=r1 →release 10/p0 as r1 reason ok done q/1 until +3630s stray ErrLost
 releaseAnswered, OK
-	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: tells released
+	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: emits released
 releaseAnswered, refused
-	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: tells lost why:ErrLost ErrLost
+	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: emits lost why:ErrLost ErrLost
 releaseAnswered, forced before
-	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: tells lost why:ErrLost ErrAlreadyReleased
+	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: emits lost why:ErrLost ErrAlreadyReleased
 releaseAnswered, no answer
-	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: tells released why:ErrUnavailable ErrUnavailable
+	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: emits released why:ErrUnavailable ErrUnavailable
 releaseAnswered, lost before
 	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: ErrLost
 releaseUndone
@@ -450,18 +450,18 @@ verifyBegun
 verified, ours
 	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: -
 verified, forced
-	held shared asking stopped capped pushed checking resumed: state=lost over=ErrLost tells lost lost:ErrLost moved
+	held shared asking stopped capped pushed checking resumed: state=lost over=ErrLost emits lost lost:ErrLost moved
 	owed undoing parking parked reclaiming released lost late: -
 verified, lapsed
-	held shared asking stopped capped pushed checking resumed: state=lost over=ErrLost tells lost lost:ErrLost moved
+	held shared asking stopped capped pushed checking resumed: state=lost over=ErrLost emits lost lost:ErrLost moved
 	owed undoing parking parked reclaiming released lost late: -
 verified, another's
-	held shared asking stopped capped pushed checking resumed: state=lost over=ErrLost tells lost lost:ErrLost moved
+	held shared asking stopped capped pushed checking resumed: state=lost over=ErrLost emits lost lost:ErrLost moved
 	owed undoing parking parked reclaiming released lost late: -
 verified, another term
 	held shared asking owed undoing stopped capped pushed checking resumed parking parked reclaiming released lost late: -
 lockerClosed
-	held shared asking owed undoing stopped capped pushed checking resumed parking: state=lost over=ErrLost tells lost lost:ErrLost moved
+	held shared asking owed undoing stopped capped pushed checking resumed parking: state=lost over=ErrLost emits lost lost:ErrLost moved
 	parked reclaiming released lost late: -
 `
 

@@ -126,7 +126,7 @@ func termText(t driver.Term) string {
 func stepText(s step) string {
 	var parts []string
 	if s.tell != 0 {
-		parts = append(parts, "tells "+s.tell.String())
+		parts = append(parts, "emits "+s.tell.String())
 	}
 	if s.late != 0 {
 		parts = append(parts, "by "+s.late.String())
