@@ -159,7 +159,8 @@ func (o *acquireOptions) refused(err error, signal int) error {
 // once takes the lock, and writes the token to the standard output. If the token cannot be written, the lock is
 // released.
 func (o *acquireOptions) once(cmd *cobra.Command, locks face) error {
-	ctx, came := interruptible()
+	ctx, came, end := interruptible()
+	defer end()
 	began := time.Now()
 	lock, err := locks.acquire(ctx, o.want())
 	if err != nil {
@@ -195,7 +196,8 @@ func (o *acquireOptions) withFile(cmd *cobra.Command, locks face) error {
 	if err != nil {
 		return err
 	}
-	ctx, came := interruptible()
+	ctx, came, end := interruptible()
+	defer end()
 	began := time.Now()
 	g, err := o.take(ctx, locks, t.token, again)
 	if err != nil {

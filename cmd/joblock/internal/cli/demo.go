@@ -47,7 +47,8 @@ Exit codes:
 			if port < 0 || port > 65535 {
 				return usage("--port is %d, must be from 1 to 65535, or 0 for a free one", port)
 			}
-			ctx, _ := interruptible()
+			ctx, _, end := interruptible()
+			defer end()
 			err := demo.Run(ctx, port, func(url string) {
 				fmt.Fprintf(cmd.OutOrStdout(), "export %s=%s\n", envRedis, url)
 				fmt.Fprintf(cmd.ErrOrStderr(), "joblock: the demo runs; give the line above to the shell in another terminal, and try \"joblock help\" there; Ctrl-C ends the demo\n")

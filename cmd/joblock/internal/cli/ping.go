@@ -57,7 +57,8 @@ Exit codes:
 				return err
 			}
 			defer func() { locks.close(s.cleanUp()) }()
-			ctx, came := interruptible()
+			ctx, came, end := interruptible()
+			defer end()
 			r, err := ping(ctx, locks, joblock.Key("joblock-ping", hostname(), strconv.Itoa(os.Getpid()), rand.Text()), count, interval)
 			if came() != 0 {
 				err = &exitError{code: exitSignal + came()}

@@ -341,9 +341,9 @@ func keepsPipes() { signal.Ignore(syscall.SIGPIPE) }
 // interrupts are the signals that end a wait for a lock.
 var interrupts = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
-// interruptible returns a context that is cancelled at the first of the signals in interrupts. came returns the number
-// of that signal, or 0. Later signals do nothing.
-func interruptible() (ctx context.Context, came func() int) {
+// interruptible returns a context that is cancelled at the first of the signals in interrupts, or by end. came returns the
+// number of that signal, or 0. Later signals do nothing, also after end: the exit code is that of what was done.
+func interruptible() (ctx context.Context, came func() int, end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	caught := make(chan os.Signal, 1)
 	for _, s := range interrupts {
@@ -353,12 +353,16 @@ func interruptible() (ctx context.Context, came func() int) {
 	}
 	var number atomic.Int32
 	go func() {
-		if s, ok := (<-caught).(syscall.Signal); ok {
-			number.Store(int32(s))
+		select {
+		case s := <-caught:
+			if s, ok := s.(syscall.Signal); ok {
+				number.Store(int32(s))
+			}
+			cancel()
+		case <-ctx.Done():
 		}
-		cancel()
 	}()
-	return ctx, func() int { return int(number.Load()) }
+	return ctx, func() int { return int(number.Load()) }, cancel
 }
 
 // sessionFor opens the locks for a command by token.
