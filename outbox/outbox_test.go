@@ -197,6 +197,43 @@ func TestARepeatedEnqueueMakesNoSecondTask(t *testing.T) {
 	}
 }
 
+// As above, and meanwhile the turn of the job has come. The repeated enqueue does not take it away, which would let the next job
+// overtake.
+func TestARepeatedEnqueueLeavesTheJobItsTurn(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]handoff.Sequence{
+		"one at a time": {Key: "key"}, "limit": {Key: "key", Limit: 2}, "halted": {Key: "key", HaltOnFailure: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := newKit(t, nil)
+			slots := max(1, how.Limit)
+			for i := range slots {
+				k.put(how, task(fmt.Sprint("before ", i)))
+			}
+			k.relayAll()
+			before := k.key("key")
+			k.put(how, task("second"))
+			k.put(how, task("third"))
+			k.relayAll()
+			testkit.WantNil(t, "FreeJobs", (*core.Locker)(k.p.Locks).FreeJobs(t.Context(), nil, []core.JobRelease{{Key: "key", Job: before.Job}})[0])
+			turn := k.key("key")
+			if turn.State != joblock.StateParked || turn.Job == before.Job {
+				t.Fatalf("the key is %+v, want it to be given to the next job", turn)
+			}
+			if queue, id, _ := strings.Cut(turn.Job, "/"); name == "halted" {
+				testkit.WantNil(t, "ArchiveTask", k.p.Inspector.ArchiveTask(queue, id))
+			}
+			k.exec("UPDATE joblock_outbox SET state = 0, due_ms = 0")
+			k.relayAll()
+			k.wantStates(fmt.Sprintf("0 pending, %d sent, 0 refused", slots+2))
+			if now := k.key("key"); now.Job != turn.Job || now.Fence != turn.Fence {
+				t.Errorf("the key was %+v, is %+v", turn, now)
+			}
+		})
+	}
+}
+
 // A relay that was frozen after the enqueue for so long that asynq has forgotten the task enqueues the job again: it runs a
 // second time, not at the same time, and with a larger fence.
 func TestAJobThatAsynqHasForgottenRunsAgainWithALargerFence(t *testing.T) {

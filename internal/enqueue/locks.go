@@ -73,9 +73,3 @@ func forKey(token joblock.Token, key string) (joblock.Token, error) {
 }
 
 func fenceOf(token joblock.Token) int64 { return core.Token(token).Fence() }
-
-// sameHolding reports whether a and b are tokens of one holding.
-func sameHolding(a, b joblock.Token) bool {
-	x, y := core.Token(a), core.Token(b)
-	return a.Key() == b.Key() && x.Owner() == y.Owner() && x.Fence() == y.Fence()
-}

@@ -2,12 +2,10 @@ package enqueue
 
 import (
 	"context"
-	"slices"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/core"
-	"github.com/joblock/toolkit/joblock"
 )
 
 // taking is the part of a kind that takes a key for its job.
@@ -31,8 +29,9 @@ func (t *taking) release(ctx context.Context) error {
 }
 
 // leftToCopies reports whether a copy of the Call may have a task under what ask has taken. No copy can if another task
-// has the TaskID, so that asynq refuses the copies too. The task of a copy has the same token. A token of a place
-// (inLine) has no fence, so if that task has ended, the place is a later one.
+// has the TaskID, so that asynq refuses the copies too. The task of a copy has the same token, or the token of the place
+// (inLine) from which its turn has come since. A token of a place has no fence, so if that task has ended, what ask has
+// taken is later. The key of a task in the archive is the exception: the sequence may have halted with it.
 func (t *taking) leftToCopies(ctx context.Context, inLine bool) bool {
 	if t.call.Owner == "" {
 		return false
@@ -45,7 +44,19 @@ func (t *taking) leftToCopies(ctx context.Context, inLine bool) bool {
 		return true
 	}
 	tokens, err := t.c.tokensOf(ctx, other)
-	over := other.State == asynq.TaskStateArchived || other.State == asynq.TaskStateCompleted
-	carries := slices.ContainsFunc(tokens, func(token joblock.Token) bool { return sameHolding(token, t.tokens[0]) })
-	return err != nil || carries && !(inLine && over)
+	if err != nil {
+		return true
+	}
+	own := core.Token(t.tokens[0])
+	for _, token := range tokens {
+		of := core.Token(token)
+		switch {
+		case token.Key() != t.tokens[0].Key() || of.Owner() != own.Owner():
+		case of.Fence() == 0:
+			return other.State != asynq.TaskStateCompleted && (other.State != asynq.TaskStateArchived || !inLine)
+		case of.Fence() == own.Fence():
+			return true
+		}
+	}
+	return false
 }
