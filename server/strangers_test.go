@@ -242,6 +242,30 @@ func TestRatesOfActionsAndLists(t *testing.T) {
 	})
 }
 
+// A caller whose read of a list would have to wait for longer than walkPatience is refused, which delays its later reads no further.
+func TestReadsThatWouldWaitTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQuotas(Config{})
+		for i := range walkBurst + int(walkPatience/time.Second)*walkRate {
+			if after, ok := q.walk("alice", walkPatience); !ok {
+				t.Fatalf("read %d would wait for %s and was refused", i, after)
+			}
+		}
+		for range 3 {
+			if after, ok := q.walk("alice", walkPatience); ok || after != walkPatience+time.Second/walkRate {
+				t.Errorf("the next read: %t after %s", ok, after)
+			}
+		}
+		if after, ok := q.walk("bob", walkPatience); !ok || after != 0 {
+			t.Errorf("another caller: %t after %s", ok, after)
+		}
+		time.Sleep(time.Second / walkRate)
+		if after, ok := q.walk("alice", walkPatience); !ok {
+			t.Errorf("a little later: refused, %s too early", after)
+		}
+	})
+}
+
 // A caller has a bounded number of locks, held and reserved. Those count no more that it has released, or whose time is up.
 func TestLocksOfACaller(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -74,6 +74,14 @@ func TestDoctorSeesLinesThatGrow(t *testing.T) {
 		wants("and 59 jobs wait")
 		enqueue(handoff.Sequence{Key: "imports"}, 1)
 		wants("and 59 jobs wait", `101 wait for "imports"`)
+
+		limited, err := p.Doctor(SeenBy(ctx, Viewer{Key: func(key string) bool { return key == "imports" }}))
+		testkit.WantNil(t, "Doctor for a viewer of some keys", err)
+		for _, f := range limited.Findings {
+			if f.Subject == "sequences" || strings.Contains(f.Found, "digest") {
+				t.Errorf("a viewer of some keys is shown %+v", f)
+			}
+		}
 		testkit.WantNil(t, "Close", client.Close(ctx))
 	})
 }
