@@ -50,22 +50,25 @@ func (f freer) free(ctx context.Context, tokens []joblock.Token, reason string) 
 	}
 }
 
-// recheck repeats free for one token, in the background after the pause, unless the task lives because an operator has
-// run the archived task. If Close ends the pause, the lock stays reserved, and a warning is logged.
+// recheck repeats free for one token, in the background after the pause, unless the lock has ended meanwhile, or the task
+// lives because an operator has run the archived task. If Close ends the pause, a lock that has not ended stays reserved,
+// and a warning is logged.
 func (f freer) recheck(pause time.Duration, token joblock.Token, reason string) {
 	ctx := f.w.life.Context()
 	f.w.life.Go(func() {
-		if sleep.For(ctx, pause) != nil {
+		closed := sleep.For(ctx, pause) != nil
+		sts, err := f.w.locks.Status(context.WithoutCancel(ctx), token.Key())
+		switch {
+		case err == nil && (!sts[0].Locked() || sts[0].Job != f.job):
+			return
+		case closed:
 			f.log().Warn("worker: the Worker was closed before the lock of an ended task could be freed; the lock stays reserved",
 				"key", token.Key())
 			return
-		}
-		sts, err := f.w.locks.Status(ctx, token.Key())
-		switch {
 		case errors.Is(err, joblock.ErrUnavailable):
 			f.recheck(f.w.cfg.Snooze, token, reason)
 			return
-		case err != nil, !sts[0].Locked(), sts[0].Job != f.job:
+		case err != nil:
 			return
 		}
 		if f.fate(ctx, "").Over != "" {

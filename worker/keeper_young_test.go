@@ -58,6 +58,23 @@ func TestLockOfATaskThatEndsJustAfterItsEnqueue(t *testing.T) {
 	}
 }
 
+// However often the keeper checks a lock, the first check comes joblock.Config.JobGrace after the Park.
+func TestFirstCheckOfALock(t *testing.T) {
+	const jobGrace, interval = 20 * time.Second, 2 * time.Second
+	virtual(t, func(r *rig) {
+		r.keep(r.locks, worker.Config{Keeper: worker.KeeperConfig{Interval: interval}})
+		time.Sleep(time.Minute)
+		r.enqueue("a", 1)
+		if err := r.inspector.ArchiveTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(jobGrace - time.Millisecond)
+		r.wantState("key-a", joblock.StateParked, "a")
+		time.Sleep(interval)
+		r.wantFreed("key-a", archived)
+	})
+}
+
 // The ID of a task that has ended may be asked for again. The lock that is parked for
 // an enqueue that asynq is about to refuse is not freed for what was there before.
 func TestLockParkedForATaskIDThatIsTaken(t *testing.T) {

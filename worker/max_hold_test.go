@@ -27,7 +27,7 @@ func TestMaxHold(t *testing.T) {
 	}{
 		"an error":  {fail, nil, 5, "job failed: had its key for longer than Config.MaxHold", "Config.MaxHold is 1m30s: boom"},
 		"a panic":   {blow, nil, 5, "job failed: had its key for longer than Config.MaxHold", "kaboom"},
-		"a timeout": {obey, []asynq.Option{asynq.Timeout(5 * time.Second)}, 4, "", "deadline exceeded"},
+		"a timeout": {obey, []asynq.Option{asynq.Timeout(5 * time.Second)}, 4, "job failed: had its key for longer than Config.MaxHold", "deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(r *rig) {
@@ -41,7 +41,7 @@ func TestMaxHold(t *testing.T) {
 					t.Errorf("the key was free after %s", took)
 				}
 				r.wantRuns(&p, tc.runs)
-				if st := r.status("key-a"); tc.reason != "" && st.Reason != tc.reason || !strings.HasPrefix(st.Reason, "job failed") {
+				if st := r.status("key-a"); st.Reason != tc.reason {
 					t.Errorf("the reason is %q, want %q", st.Reason, tc.reason)
 				}
 				if _, info := r.task("a"); !strings.Contains(info.LastErr, tc.lastErr) {
@@ -59,6 +59,40 @@ func TestMaxHold(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.until("the rerun", func() bool { return p.count() > tc.runs })
+			})
+		})
+	}
+}
+
+// asynq ends an attempt by its timeout while the handler still cleans up. The reason and the log are then the same as when
+// the handler returns at once.
+func TestMaxHoldOfAHandlerThatCleansUp(t *testing.T) {
+	const most = time.Minute
+	tidy := func(ctx context.Context, _ int) error {
+		<-ctx.Done()
+		time.Sleep(time.Second)
+		return ctx.Err()
+	}
+	late := asynq.Timeout(5 * time.Second)
+	for name, enqueue := range map[string]func(r *rig) (key string){
+		"one key":    func(r *rig) string { r.enqueue("a", 25, late); return "key-a" },
+		"a sequence": func(r *rig) string { r.line().addOne(handoff.Sequence{}, "a", asynq.MaxRetry(25), late); return seqKey },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(r *rig) {
+				var p probe
+				key := enqueue(r)
+				srv := r.serve(service{worker: worker.Config{MaxHold: most}}, p.handler(tidy))
+				r.untilTask("a", "archived")
+				r.untilFree(key)
+				if st := r.status(key); st.Reason != "job failed: had its key for longer than Config.MaxHold" {
+					t.Errorf("the reason is %q, want one that names MaxHold", st.Reason)
+				}
+				srv.Shutdown()
+				r.closeWorker(srv.worker)
+				if log := r.log.String(); strings.Contains(log, "stays reserved") {
+					t.Errorf("the key is free, and the log says that it stays reserved:\n%s", log)
+				}
 			})
 		})
 	}

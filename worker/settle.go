@@ -55,10 +55,23 @@ func (s settler) abandoned() {
 		text = s.ctx.Err().Error()
 	}
 	if fate := freer(s).fate(context.WithoutCancel(s.ctx), text); fate.Over != "" {
-		s.finish(fate.Over)
+		s.finish(s.whyArchived(fate.Over))
 	} else {
 		s.park(s.locks, s.w.reservation(fate.Delay))
 	}
+}
+
+// whyArchived returns reason, or verdict.ReasonHeld if the job has failed with retries left because of Config.MaxHold: asynq
+// ended the attempt by a timeout, and Worker.failed archived the task while the handler still ran.
+func (s settler) whyArchived(reason string) string {
+	if s.w.cfg.MaxHold == 0 || reason != verdict.ReasonFailed || s.tries.Last() {
+		return reason
+	}
+	key, held := s.heldFor(s.ctx)
+	if verdict.TooLong(key, held, s.w.retryDelay(s.tries.Retried, s.ctx.Err(), s.task), s.w.cfg.MaxHold, s.ctx.Err()) != nil {
+		return verdict.ReasonHeld
+	}
+	return reason
 }
 
 // finish releases s.locks and all other locks that the task carries. The task will not run again. For a task of a
