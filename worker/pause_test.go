@@ -47,7 +47,14 @@ func (r *rig) pauseKey(key string, atMost time.Duration) {
 
 func (r *rig) resumeKey(key string) {
 	r.t.Helper()
-	r.change(func(set *controls.Set, _ int64, now time.Time) { set.Find(key).Resumed = now })
+	r.change(func(set *controls.Set, _ int64, now time.Time) {
+		p := set.Find(key)
+		if p == nil {
+			r.t.Errorf("there is no pause of %q to end", key)
+			return
+		}
+		p.Resumed = now
+	})
 }
 
 func (r *rig) change(f func(set *controls.Set, fence int64, now time.Time)) {
