@@ -76,7 +76,7 @@ var rules = []rule{
 	{"internal/life", []string{"internal/pool"}},
 	{"internal/seal", []string{"internal/sleep", "joblock/driver"}},
 	{"internal/sleep", nil},
-	{"internal/storemodel", []string{"joblock/driver", "joblock/storetest", rapid}},
+	{"internal/storemodel", []string{"joblock/driver", "joblock/storetest", "internal/ministore", rapid}},
 	{"internal/ministore", []string{"joblock/driver"}},
 	{"internal/testkit", []string{"internal/jitter"}},
 	{"internal/testkit/lockkit", []string{"joblock", "joblock/driver", "joblock/memstore", "internal/jitter", "internal/faultstore", "internal/testkit"}},

@@ -191,3 +191,11 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 	}
 	return page, nil
 }
+
+// Kept returns until when the store keeps the record of a key, and how many places the queue of the record has ever had.
+func (s *Store) Kept(key string) (until time.Time, joined int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.records[key]
+	return r.expires, r.joined
+}

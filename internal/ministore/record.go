@@ -124,13 +124,10 @@ func (r *record) waits(now time.Time, reply driver.Reply, at int) driver.Reply {
 	return reply
 }
 
-// next returns the first waiter whose place has not ended, and drops the places before that place.
+// next returns the first waiter whose place has not ended.
 func (r *record) next(now time.Time) (place, bool) {
-	for len(r.queue) > 0 {
-		if p := r.queue[0]; now.Before(p.until) {
-			return p, true
-		}
-		r.queue = r.queue[1:]
+	if at := slices.IndexFunc(r.queue, func(p place) bool { return now.Before(p.until) }); at >= 0 {
+		return r.queue[at], true
 	}
 	return place{}, false
 }

@@ -279,10 +279,13 @@ func (s *Store) reservePlace(r *record, now time.Time, req driver.ReserveRequest
 
 // grant is GRANT of the contract; see package driver.
 func (s *Store) grant(r *record, now time.Time, to place) {
-	r.leave(to.Nonce)
+	var behind []place
+	if at := r.at(to.Nonce); at >= 0 && now.Before(r.queue[at].until) {
+		behind = r.queue[at+1:]
+	}
 	*r = record{
 		owner: to.Owner, holder: to.Holder, since: now, prior: r.howEnded(now),
-		memo: r.memo, end: r.end, endLate: r.endLate, queue: r.queue, joined: r.joined,
+		memo: r.memo, end: r.end, endLate: r.endLate, queue: behind, joined: r.joined,
 	}
 	s.term(r, now, to.Nonce)
 	r.first = r.fence
@@ -301,10 +304,13 @@ func (s *Store) pass(r, q *record, now time.Time, req driver.ReleaseRequest) (jo
 		}
 		first.Key = req.Key
 	}
-	if !waits {
-		return ""
+	switch {
+	case waits:
+		return s.serve(r, now, first, req.Starts)
+	case q == r:
+		r.queue = nil // all places have ended
 	}
-	return s.serve(r, now, first, req.Starts)
+	return ""
 }
 
 // queueOf returns the record whose queue counts for key: r, or for a slot other than the first the record of

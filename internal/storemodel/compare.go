@@ -2,7 +2,6 @@ package storemodel
 
 import (
 	"bytes"
-	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -12,82 +11,60 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// compare checks an answer against a prediction, and then updates the reference.
-func (m *model) compare(call, key, nonce string, want prediction, got driver.Reply, err error) {
-	if err != nil {
-		m.Fatalf("%s %s: %v", call, key, err)
+// compare checks an answer against that of ministore.
+func (m *model) compare(call, key string, want answer, got driver.Reply) {
+	w := want.Reply
+	if w.Fence != 0 {
+		w.Fence = m.seen[key].store.Fence
 	}
-	fence := int64(0)
-	if r := m.locks[key]; r != nil {
-		fence = r.fence
-		if m.stepped && r.phase(m.now) == absent {
-			fence = 0 // the record was forgotten, and the clock, from which the store makes fences, was set back
-		}
-	}
-	switch {
-	case want.grows && got.Fence <= fence:
-		m.Fatalf("%s %s: fence %d is not larger than %d, the one before", call, key, got.Fence, fence)
-	case want.grows:
-		fence = got.Fence
-		m.terms[key] = append(m.terms[key], held{got.Fence, nonce})
-		want.reply.Fence = got.Fence
-	case want.grants != nil:
-		fence = m.compareGrant(call, key, fence, want)
-		m.terms[key] = append(m.terms[key], held{fence, want.grants.Nonce})
-	}
-	if n := m.heard.left(); n != 0 && m.toCompare == 0 {
-		m.Fatalf("%s %s: %d pushes that were not to be expected", call, key, n)
-	}
-	if got.Outcome == driver.OutcomeHeld && got.Fence != 0 && got.Fence != fence {
-		m.Fatalf("%s %s: held under fence %d, want %d", call, key, got.Fence, fence)
+	if !w.Now.IsZero() {
+		m.compareClock(got.Now)
+		w.Now = got.Now
 	}
 	if want.queued {
-		m.compareClock(got.Now)
-		if since := m.epoch.Add(want.since); want.job && !got.Since.Equal(since) {
-			m.Fatalf("%s %s: a place since %s, want %s", call, key, got.Since, since)
+		// A store may count places that have ended, and those of waiters that have left.
+		least := len(slices.DeleteFunc(m.places(key), func(p driver.Place) bool { return p.Ahead >= w.Ahead }))
+		if most := m.seen[key].joined; got.Ahead < least || got.Ahead >= most {
+			m.Fatalf("%s %s: %d places ahead, want at least %d and fewer than %d", call, key, got.Ahead, least, most)
 		}
-	} else if !got.Since.IsZero() || got.Outcome == driver.OutcomeHeld && !got.Now.IsZero() {
-		m.Fatalf("%s %s: %+v, want no place", call, key, got)
+		w.Ahead = got.Ahead
 	}
-	if diff := replyDiff(want, got); diff != "" {
-		m.Fatalf("%s %s: %s\n got %+v\nwant %+v", call, key, diff, got, want.reply)
+	if !w.Since.IsZero() {
+		if w.Since = m.instant(w.Since); w.Since.Equal(got.Since) {
+			w.Since = got.Since
+		}
 	}
-	if want.apply == nil {
-		return
+	if bytes.Equal(w.Memo, got.Memo) {
+		w.Memo = got.Memo // a nil memo counts as an empty memo
 	}
-	if m.locks[key] == nil {
-		m.locks[key] = &reference{}
-	}
-	want.apply(m.locks[key])
-	m.locks[key].fence = fence
-	if want.grants != nil || want.grows && (call == "acquire" || call == "take") {
-		m.locks[key].first = fence
+	w.Hint = got.Hint
+	if !reflect.DeepEqual(got, w) {
+		m.Fatalf("%s %s:\n got %+v\nwant %+v", call, key, got, w)
 	}
 }
 
-// compareGrant checks the push to a waiter, and returns the fence of the waiter's grant.
-func (m *model) compareGrant(call, key string, before int64, want prediction) int64 {
-	records, err := m.Store.Inspect(m.ctx, driver.InspectRequest{Keys: []string{key}})
-	if err != nil || len(records) != 1 {
-		m.Fatalf("Inspect: %d records, %v", len(records), err)
-	}
-	fence := records[0].Fence
-	if fence <= before {
-		m.Fatalf("%s %s: the waiter has fence %d after %d", call, key, fence, before)
-	}
-	if want.grants.Inbox == unheardInbox || want.grants.job != "" && want.starts {
-		return fence
-	}
-	if job := want.grants.job; job != "" {
-		if err := m.heard.awaitJob(key, job); err != nil {
-			m.Fatalf("%s %s: %v", call, key, err)
+// comparePushes reads the pushes of a call, which are those of ministore.
+func (m *model) comparePushes(call string) {
+	for _, want := range m.push {
+		var err error
+		if want.Grant == nil {
+			err = m.heard.awaitJob(want.Key, want.Job)
+		} else {
+			grant := *want.Grant
+			for _, s := range m.seen {
+				if s.mini.Fence == want.Grant.Fence {
+					grant.Fence = s.store.Fence
+				}
+			}
+			err = m.heard.await(want.Nonce, grant)
 		}
-		return fence
+		if err != nil {
+			m.Fatalf("%s: %v", call, err)
+		}
 	}
-	if err := m.heard.await(want.grants.Nonce, driver.Grant{Fence: fence, Ended: want.how}); err != nil {
-		m.Fatalf("%s %s: %v", call, key, err)
+	if n := m.heard.left(); n != 0 {
+		m.Fatalf("%s: %d pushes that were not to be expected", call, n)
 	}
-	return fence
 }
 
 // compareClock checks the time in an answer.
@@ -100,84 +77,100 @@ func (m *model) compareClock(now time.Time) {
 	}
 }
 
-// clock converts an instant to the form that a record shows: by the store's clock, in whole milliseconds.
-func (m *model) clock(at time.Duration) time.Time { return m.epoch.Add(at).Truncate(time.Millisecond) }
+// instant converts an instant of ministore to the store's clock.
+func (m *model) instant(t time.Time) time.Time { return m.epoch.Add(t.Sub(start)) }
 
-func replyDiff(want prediction, got driver.Reply) string {
-	w := want.reply
-	switch {
-	case want.lateToo && got.Outcome == driver.OutcomeLapsed:
-		return ""
-	case got.Outcome != w.Outcome:
-		return fmt.Sprintf("outcome %s, want %s", got.Outcome, w.Outcome)
-	case got.Outcome == driver.OutcomeOK && w.Fence != 0 && got.Fence != w.Fence:
-		return "another fence"
-	case !bytes.Equal(got.Memo, w.Memo):
-		return "another memo"
-	case got.Lease != w.Lease:
-		return fmt.Sprintf("lease %s, want %s", got.Lease, w.Lease)
-	case got.Next != w.Next:
-		return fmt.Sprintf("%q is next, want %q", got.Next, w.Next)
-	case got.Outcome == driver.OutcomeFull && got.Ahead != w.Ahead:
-		return fmt.Sprintf("%d places, want %d", got.Ahead, w.Ahead)
-	case want.queued && (got.Ahead < want.minAhead || got.Ahead >= want.countable):
-		return fmt.Sprintf("%d places ahead, want at least %d and fewer than %d", got.Ahead, want.minAhead, want.countable)
-	case want.again:
-		return ""
-	case got.Ended != w.Ended || got.Recovered != w.Recovered:
-		return "another end of the previous ownership"
-	case got.Outcome == driver.OutcomeReleased && got.Reason != w.Reason:
-		return "another reason"
-	case got.State != w.State || got.Holder != w.Holder || got.Job != w.Job || got.Remaining != w.Remaining:
-		return "something else in the way"
+// clock converts an instant of ministore to the form that a record shows: by the store's clock, in whole milliseconds.
+func (m *model) clock(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
 	}
-	return ""
+	return m.instant(t).Truncate(time.Millisecond)
 }
 
-// compareRecords runs after every action.
-func (m *model) compareRecords(*rapid.T) {
-	records, err := m.Store.Inspect(m.ctx, driver.InspectRequest{Keys: m.keys, Memo: true})
+// compareRecords compares all records after a call, which has begun terms under the nonces in began.
+func (m *model) compareRecords(call string, began map[string]string) {
+	req := driver.InspectRequest{Keys: m.keys, Memo: true}
+	wants, err := m.mini.Inspect(m.ctx, req)
+	if err != nil {
+		m.Fatalf("Inspect: ministore: %v", err)
+	}
+	records, err := m.Store.Inspect(m.ctx, req)
 	if err != nil || len(records) != len(m.keys) {
 		m.Fatalf("Inspect: %d records, %v", len(records), err)
 	}
 	for i, got := range records {
-		want := m.locks[m.keys[i]].record(m.now, m.keys[i])
+		want := wants[i]
+		if want.Fence != 0 {
+			m.compareFences(call, want, got, began)
+		}
+		s := m.seen[got.Key]
+		s.here = want.Fence != 0
+		if until, joined := m.mini.Kept(got.Key); s.here {
+			s.mini, s.store, s.joined, s.expires = want, got, joined, sinceStart(until)
+			s.gone = max(s.gone, s.expires)
+		}
+		m.seen[got.Key] = s
 		if got.Fence != 0 {
 			m.compareClock(got.Now)
+			want.Fence, want.First = got.Fence, got.First
 		}
-		if r := m.locks[got.Key]; want.Fence != 0 {
-			want.Since, want.Changed = m.clock(r.since), m.clock(r.changed)
-			if r.lease != 0 {
-				want.Renewed, want.TTL = m.clock(r.renewed), r.lease-r.renewed-rounding
-			}
-			switch r.phase(m.now) {
-			case ended:
-				want.EndedAt = m.clock(r.changed)
-			case ranOut:
-				want.EndedAt = m.clock(r.until)
-			}
+		for _, at := range []*time.Time{&want.Since, &want.Changed, &want.Renewed, &want.EndedAt} {
+			*at = m.clock(*at)
 		}
-		want.Now, want.Waiters = got.Now, got.Waiters // other code compares these two fields
+		want.Now, want.Waiters = got.Now, got.Waiters
 		if bytes.Equal(got.Memo, want.Memo) {
 			want.Memo = got.Memo // a nil memo counts as an empty memo
 		}
 		if !reflect.DeepEqual(got, want) {
-			m.Fatalf("%s: the store has %+v, want %+v", got.Key, got, want)
+			m.Fatalf("%s: %s:\n got %+v\nwant %+v", call, got.Key, got, want)
 		}
-		if least, most := m.locks[got.Key].waiters(m.now); got.Waiters < least || got.Waiters > most {
-			m.Fatalf("%s: %d waiters, want %d to %d", got.Key, got.Waiters, least, most)
+		if least := len(m.places(got.Key)); got.Waiters < least || got.Waiters > s.joined {
+			m.Fatalf("%s: %s: %d waiters, want %d to %d", call, got.Key, got.Waiters, least, s.joined)
 		}
 	}
+}
+
+// compareFences checks the fences of a record: they are those of the last look, or larger ones if a term has begun.
+func (m *model) compareFences(call string, want, got driver.Record, began map[string]string) {
+	s := m.seen[got.Key]
+	fence, first := s.store.Fence, s.store.First
+	if want.Fence != s.mini.Fence {
+		// Of a record that was forgotten the store knows no fence, and makes a smaller one if its clock was set back.
+		if forgot := m.stepped && !s.here; got.Fence <= fence && !forgot {
+			m.Fatalf("%s: %s: fence %d is not larger than %d, the one before", call, got.Key, got.Fence, fence)
+		}
+		if fence = got.Fence; want.First == want.Fence {
+			first = fence
+		}
+		nonce, own := began[got.Key]
+		if !own {
+			nonce = m.waiterOf(want)
+		}
+		m.terms[got.Key] = append(m.terms[got.Key], held{fence, nonce})
+	}
+	if got.Fence != fence || got.First != first {
+		m.Fatalf("%s: %s: fence %d of an ownership from %d, want %d from %d", call, got.Key, got.Fence, got.First, fence, first)
+	}
+}
+
+// waiterOf returns the nonce of the call that waited, and has got the key in a call of another caller.
+func (m *model) waiterOf(r driver.Record) string {
+	if r.Job != "" {
+		return nonceOf(r.Job)
+	}
+	i := slices.IndexFunc(m.waits, func(w driver.AcquireRequest) bool { return w.Holder == r.Holder })
+	if i < 0 {
+		m.Fatalf("%s: no waiter has the holder %s", r.Key, r.Holder)
+	}
+	return m.waits[i].Nonce
 }
 
 // compareLine reads the queue of each key, page by page.
 func (m *model) compareLine(t *rapid.T) {
 	limit := rapid.IntRange(1, 4).Draw(t, "limit")
 	for _, key := range m.keys {
-		var want []inLine
-		if r := m.locks[key]; r.phase(m.now) != absent {
-			want = slices.DeleteFunc(slices.Clone(r.line), func(w inLine) bool { return m.now >= w.until })
-		}
+		want := m.places(key)
 		req := driver.LineRequest{Key: key, Limit: limit}
 		for {
 			page, err := m.Store.Line(m.ctx, req)
@@ -200,17 +193,22 @@ func (m *model) compareLine(t *rapid.T) {
 	}
 	for _, key := range m.keys {
 		job := drawWaiting.Draw(t, "job")
-		records, err := m.Store.Inspect(m.ctx, driver.InspectRequest{Keys: []string{key}, Places: []string{nonceOf(job)}})
+		req := driver.InspectRequest{Keys: []string{key}, Places: []string{nonceOf(job)}}
+		records, err := m.Store.Inspect(m.ctx, req)
 		if err != nil || len(records) != 1 {
 			m.Fatalf("Inspect: %d records, %v", len(records), err)
 		}
-		got, want := records[0].Place, m.locks[key].place(m.now, nonceOf(job))
-		if want == nil && got != nil || want != nil && m.now < want.until && (got == nil || m.placeDiffers(*got, *want)) {
+		wants, err := m.mini.Inspect(m.ctx, req)
+		if err != nil {
+			m.Fatalf("Inspect: ministore: %v", err)
+		}
+		got, want := records[0].Place, wants[0].Place
+		if want == nil && got != nil || want != nil && m.now < sinceStart(want.Until) && (got == nil || m.placeDiffers(*got, *want)) {
 			m.Fatalf("%s: %s has place %+v, want %+v", key, job, got, want)
 		}
 	}
 }
 
-func (m *model) placeDiffers(got driver.Place, want inLine) bool {
-	return got.Holder != want.Holder || got.Job != want.job || !got.Since.Equal(m.epoch.Add(want.since)) || !got.Until.Equal(m.clock(want.until))
+func (m *model) placeDiffers(got, want driver.Place) bool {
+	return got.Holder != want.Holder || got.Job != want.Job || !got.Since.Equal(m.instant(want.Since)) || !got.Until.Equal(m.clock(want.Until))
 }

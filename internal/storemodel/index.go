@@ -151,65 +151,10 @@ func (m *model) reserve(t *rapid.T) {
 		return req
 	})
 	sendBatch(m, "reserve", reqs,
-		func(r *driver.ReserveRequest) (key, nonce string) { return r.Key, "" },
-		func(r *reference, req driver.ReserveRequest) prediction { return r.reserve(m.now, req) }, m.Store.Reserve,
-		func(req driver.ReserveRequest, p prediction) {
-			if p.reply.Recovered {
+		func(r *driver.ReserveRequest) (key, nonce string, fence *int64) { return r.Key, "", nil }, driver.Store.Reserve,
+		func(req driver.ReserveRequest, a answer) {
+			if a.Recovered {
 				m.bound(req.Key, req.Job, req.Grace, true)
 			}
 		})
-}
-
-func (r *reference) reserve(now time.Duration, req driver.ReserveRequest) prediction {
-	ph := r.phase(now)
-	live := ph == running || ph == waiting || ph == orphan
-	mine := r.place(now, req.Nonce)
-	switch {
-	case ph == absent:
-		return r.refuse(now, driver.OutcomeNotFound)
-	case live && r.job == req.Job:
-	case mine != nil && mine.job == req.Job:
-		return r.reservePlace(now, req, live)
-	case r.job != req.Job:
-		return r.refuse(now, driver.OutcomeWrongJob)
-	case ph == ended:
-		return r.refuse(now, driver.OutcomeReleased)
-	}
-	after := *r
-	after.until = max(after.until, deadline(now, req.Reserve))
-	p := after.refuse(now, driver.OutcomeOK) // which describes the holder
-	p.reply.Recovered = ph == ranOut
-	p.apply = func(r *reference) {
-		r.until = after.until
-		r.keep(r.until, req.Retain)
-	}
-	return p
-}
-
-// reservePlace predicts the answer to a Reserve whose job waits.
-func (r *reference) reservePlace(now time.Duration, req driver.ReserveRequest, live bool) prediction {
-	keep := func(r *reference) { r.keepPlace(now, req) }
-	if live {
-		return r.refuse(now, driver.OutcomeHeld).thenQueue(r, now, req.Nonce, keep)
-	}
-	after := *r
-	after.keepPlace(now, req)
-	ph := r.phase(now)
-	how, _ := r.before(ph)
-	next := after.next(now, ph)
-	p := after.serve(now, next, how)
-	begin := p.apply
-	p.apply = func(r *reference) {
-		r.keepPlace(now, req)
-		begin(r)
-	}
-	p.starts = req.Starts
-	if next.Nonce == req.Nonce {
-		p.reply = servedBy(next, driver.OutcomeOK)
-	} else {
-		p.reply = servedBy(p.grants, driver.OutcomeHeld)
-		p = p.thenQueue(r, now, req.Nonce, func(*reference) {})
-	}
-	p.reply.Next = next.job
-	return p
 }

@@ -33,9 +33,9 @@ func (m *model) arrive(t *rapid.T) {
 // moment a store may or may not know the record again.
 func (m *model) stepBack(t *rapid.T) {
 	most := m.now
-	for _, r := range m.locks {
-		if r.phase(m.now) == absent {
-			most = min(most, m.now-r.gone)
+	for _, s := range m.seen {
+		if m.now >= s.gone {
+			most = min(most, m.now-s.gone)
 		}
 	}
 	d := min(millis(rapid.IntRange(1, 500).Draw(t, "ms")), most-time.Millisecond)

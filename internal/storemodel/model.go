@@ -1,5 +1,5 @@
-// Package storemodel drives a store through random histories, and compares every answer and every record with a
-// reference implementation. It is not a part of storetest because it needs a clock that moves only on command, and the
+// Package storemodel drives a store through random histories, and compares every answer, every push and every record
+// with those of ministore. It is not a part of storetest because it needs a clock that moves only on command, and the
 // module rapid. Authors of stores elsewhere need not have either.
 package storemodel
 
@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/joblock/toolkit/internal/ministore"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/storetest"
 )
@@ -37,9 +38,10 @@ func Run(t *testing.T, h *storetest.Harness) {
 		histories++ // each history has its own keys and nonces
 		heard.clear()
 		m := &model{
-			T: rt, Harness: h, ctx: t.Context(), locks: make(map[string]*reference), terms: make(map[string][]held),
+			T: rt, Harness: h, ctx: t.Context(), seen: make(map[string]seen), terms: make(map[string][]held),
 			index: make(map[pairOf]*listed), history: histories, heard: heard,
 		}
+		m.mini = m.newMini()
 		for i := range 3 {
 			m.keys = append(m.keys, fmt.Sprintf("history-%d:key-%d", histories, i))
 		}
@@ -66,7 +68,7 @@ func Run(t *testing.T, h *storetest.Harness) {
 			"delay":   m.delay,
 			"arrive":  m.arrive,
 			"advance": m.advance,
-			"":        m.compareRecords,
+			"":        func(*rapid.T) { m.compareRecords("look", nil) },
 		}
 		if h.Step != nil {
 			actions["step back"] = m.stepBack
@@ -82,13 +84,13 @@ type model struct {
 	ctx   context.Context
 	now   time.Duration // since the begin, in whole milliseconds
 	keys  []string
-	lines []string // those of keys that have a queue: all but slots
-	locks map[string]*reference
+	lines []string          // those of keys that have a queue: all but slots
+	mini  *ministore.Store  // gets the same calls
+	push  []driver.Push     // those of mini in the present call
+	seen  map[string]seen   // the records at the last look
 	terms map[string][]held // of each key, oldest first
 	sent  []func()          // the last calls, to be sent again
 	late  []func()          // the calls that were sent and have not arrived
-
-	toCompare int // items of the present batch after the item that is compared now
 
 	delaying bool // a call that is sent now does not arrive yet
 	stepped  bool // the clock was set back at some time
@@ -144,7 +146,7 @@ func (m *model) term(t *rapid.T) driver.Term {
 		return term
 	}
 	if rapid.IntRange(0, 2).Draw(t, "its owner") < 2 {
-		term.Owner = m.locks[key].owner
+		term.Owner = m.seen[key].mini.Owner
 	}
 	pick := func(what string) held {
 		back := max(0, rapid.IntRange(-4, 2).Draw(t, what))
@@ -172,14 +174,17 @@ func (m *model) acquireReq(t *rapid.T) driver.AcquireRequest {
 }
 
 func (m *model) sendAcquire(req driver.AcquireRequest) {
-	m.send(func() {
-		p := m.locks[req.Key].acquire(m.now, req)
-		got, err := m.Store.Acquire(m.ctx, req)
-		m.compare("acquire", req.Key, req.Nonce, p, got, err)
-		if p.grows { // a store may know the begin of a term in whole ms only, and that of a renewal exactly
-			m.pass(time.Millisecond)
-		}
-	})
+	sendBatch(m, "acquire", []driver.AcquireRequest{req},
+		func(r *driver.AcquireRequest) (key, nonce string, fence *int64) { return r.Key, r.Nonce, nil },
+		func(s driver.Store, ctx context.Context, reqs []driver.AcquireRequest) ([]driver.Reply, error) {
+			reply, err := s.Acquire(ctx, reqs[0])
+			return []driver.Reply{reply}, err
+		},
+		func(_ driver.AcquireRequest, a answer) {
+			if a.grows { // a store may know the begin of a term in whole ms only, and that of a renewal exactly
+				m.pass(time.Millisecond)
+			}
+		})
 }
 
 func (m *model) wait(t *rapid.T) {
@@ -228,27 +233,51 @@ func several[R any](t *rapid.T, keyOf func(*R) string, draw func() R) []R {
 	return reqs
 }
 
-// sendBatch sends requests for different keys in one call, and compares each reply.
+// answer is what ministore answers to an item of a call.
+type answer struct {
+	driver.Reply
+	grows  bool // the call has begun a term of the caller
+	queued bool // the caller waits
+}
+
+// sendBatch sends requests for different keys in one call to both stores, and compares the replies, the pushes and the
+// records after the call.
 func sendBatch[R any](
-	m *model, call string, reqs []R, nameOf func(*R) (key, nonce string), predict func(*reference, R) prediction,
-	method func(context.Context, []R) ([]driver.Reply, error), then func(R, prediction),
+	m *model, call string, reqs []R, nameOf func(*R) (key, nonce string, fence *int64),
+	method func(driver.Store, context.Context, []R) ([]driver.Reply, error), then func(R, answer),
 ) {
 	m.send(func() {
-		predictions := make([]prediction, len(reqs))
-		for i := range reqs {
-			key, _ := nameOf(&reqs[i])
-			predictions[i] = predict(m.locks[key], reqs[i])
+		same := slices.Clone(reqs)
+		for i := range same {
+			if key, _, fence := nameOf(&same[i]); fence != nil {
+				*fence = m.seen[key].translate(*fence)
+			}
 		}
-		got, err := method(m.ctx, reqs)
-		if len(got) != len(reqs) {
-			m.Fatalf("%s: %d replies to %d requests", call, len(got), len(reqs))
+		m.push = nil
+		want, err := method(m.mini, m.ctx, same)
+		if err != nil {
+			m.Fatalf("%s: ministore: %v", call, err)
 		}
-		for i, p := range predictions {
-			key, nonce := nameOf(&reqs[i])
-			m.toCompare = len(reqs) - 1 - i
-			m.compare(call, key, nonce, p, got[i], err)
+		got, err := method(m.Store, m.ctx, reqs)
+		if err != nil || len(got) != len(reqs) {
+			m.Fatalf("%s: %d replies to %d requests, %v", call, len(got), len(reqs), err)
+		}
+		answers, began := make([]answer, len(reqs)), make(map[string]string)
+		for i, reply := range want {
+			key, nonce, _ := nameOf(&reqs[i])
+			a := answer{Reply: reply, queued: reply.Outcome == driver.OutcomeHeld && !reply.Now.IsZero()}
+			if a.grows = reply.Outcome == driver.OutcomeOK && reply.Fence > m.seen[key].mini.Fence; a.grows {
+				began[key] = nonce
+			}
+			answers[i] = a
+		}
+		m.compareRecords(call, began)
+		m.comparePushes(call)
+		for i, a := range answers {
+			key, _, _ := nameOf(&reqs[i])
+			m.compare(call, key, a, got[i])
 			if then != nil {
-				then(reqs[i], p)
+				then(reqs[i], a)
 			}
 		}
 	})
@@ -265,9 +294,8 @@ func (m *model) take(t *rapid.T) {
 
 func (m *model) sendTakes(reqs []driver.TakeRequest) {
 	sendBatch(m, "take", reqs,
-		func(r *driver.TakeRequest) (key, nonce string) { return r.Key, r.Nonce },
-		func(r *reference, req driver.TakeRequest) prediction { return r.take(m.now, req) }, m.Store.Take,
-		func(req driver.TakeRequest, p prediction) { m.bound(req.Key, req.Job, req.Grace, p.grows || p.queued) })
+		func(r *driver.TakeRequest) (key, nonce string, fence *int64) { return r.Key, r.Nonce, nil }, driver.Store.Take,
+		func(req driver.TakeRequest, a answer) { m.bound(req.Key, req.Job, req.Grace, a.grows || a.queued) })
 }
 
 // nonceOf returns the nonce of the Takes with which job waits.
@@ -314,14 +342,13 @@ func (m *model) resume(t *rapid.T) {
 		return req
 	})
 	sendBatch(m, "resume", reqs,
-		func(r *driver.ResumeRequest) (key, nonce string) { return r.Key, r.Nonce },
-		func(r *reference, req driver.ResumeRequest) prediction { return r.resume(m.now, req) }, m.Store.Resume,
-		func(req driver.ResumeRequest, p prediction) {
+		func(r *driver.ResumeRequest) (key, nonce string, fence *int64) { return r.Key, r.Nonce, &r.Fence }, driver.Store.Resume,
+		func(req driver.ResumeRequest, a answer) {
 			switch {
 			case req.Unpark:
-				m.bound(req.Key, req.Back, req.Grace, p.grows)
-			case p.reply.Recovered:
-				m.bound(req.Key, m.locks[req.Key].job, req.Grace, true)
+				m.bound(req.Key, req.Back, req.Grace, a.grows)
+			case a.Recovered:
+				m.bound(req.Key, m.seen[req.Key].mini.Job, req.Grace, true)
 			}
 		})
 }
@@ -334,9 +361,8 @@ func (m *model) park(t *rapid.T) {
 		}
 	})
 	sendBatch(m, "park", reqs,
-		func(r *driver.ParkRequest) (key, nonce string) { return r.Key, r.Nonce },
-		func(r *reference, req driver.ParkRequest) prediction { return r.park(m.now, req) }, m.Store.Park,
-		func(req driver.ParkRequest, p prediction) { m.bound(req.Key, req.Job, req.Grace, p.grows) })
+		func(r *driver.ParkRequest) (key, nonce string, fence *int64) { return r.Key, r.Nonce, &r.Fence }, driver.Store.Park,
+		func(req driver.ParkRequest, a answer) { m.bound(req.Key, req.Job, req.Grace, a.grows) })
 }
 
 func (m *model) renew(t *rapid.T) {
@@ -347,8 +373,7 @@ func (m *model) renew(t *rapid.T) {
 		}
 	})
 	sendBatch(m, "renew", reqs,
-		func(r *driver.RenewRequest) (key, nonce string) { return r.Key, "" },
-		func(r *reference, req driver.RenewRequest) prediction { return r.renew(m.now, req) }, m.Store.Renew, nil)
+		func(r *driver.RenewRequest) (key, nonce string, fence *int64) { return r.Key, "", &r.Fence }, driver.Store.Renew, nil)
 }
 
 func (m *model) release(t *rapid.T) {
@@ -381,16 +406,12 @@ func (m *model) sendReleases(reqs []driver.ReleaseRequest) {
 		}
 	}
 	sendBatch(m, "release", different,
-		func(r *driver.ReleaseRequest) (key, nonce string) { return r.Key, r.Nonce },
-		func(r *reference, req driver.ReleaseRequest) prediction {
-			if line := lineOf(req.Key); line != req.Key {
-				return r.releaseSlot(m.now, req, m.locks[line])
-			}
-			return r.release(m.now, req)
-		}, m.Store.Release,
-		func(req driver.ReleaseRequest, p prediction) {
-			if lineOf(req.Key) != req.Key && p.grants != nil {
-				m.bound(req.Key, p.grants.job, min(req.Grace, p.grants.TTL/2), true)
+		func(r *driver.ReleaseRequest) (key, nonce string, fence *int64) { return r.Key, r.Nonce, &r.Fence }, driver.Store.Release,
+		func(req driver.ReleaseRequest, a answer) {
+			m.keptFor(req.Key, req.Retain) // a store may keep the record for longer than Brief
+			if lineOf(req.Key) != req.Key && a.Next != "" {
+				ttl := m.seen[req.Key].mini.Reserved - rounding
+				m.bound(req.Key, a.Next, min(req.Grace, ttl/2), true)
 			}
 		})
 }
@@ -427,8 +448,8 @@ func (m *model) advance(t *rapid.T) { m.pass(millis(rapid.IntRange(0, 250).Draw(
 func (m *model) pass(d time.Duration) {
 	// A store may still have a record in the very millisecond in which the retention ends, and then for as long as a
 	// place was kept. So the advance does not end at such a time.
-	ends := func(r *reference) bool { return r.expires <= m.now+d && m.now+d <= r.gone }
-	for slices.ContainsFunc(slices.Collect(maps.Values(m.locks)), ends) {
+	forgotten := func(s seen) bool { return s.expires <= m.now+d && m.now+d <= s.gone }
+	for slices.ContainsFunc(slices.Collect(maps.Values(m.seen)), forgotten) {
 		d += time.Millisecond
 	}
 	m.Advance(d)
