@@ -226,7 +226,7 @@ func (k *jobKit) enqueueMany(ctx context.Context, items []handoff.Item) error {
 var (
 	floorStart = redis.NewScript(`return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])`)
 
-	// floorEnd has the keys of the lock, of the line and of asynq's task. It returns 0 if asynq has not written the end.
+	// floorEnd has the keys of the lock, of the line and of asynq's task. It returns 0 if asynq has not recorded the end.
 	floorEnd = redis.NewScript(`if redis.call('EXISTS', KEYS[3]) == 1 then return 0 end
 redis.call('DEL', KEYS[1])
 local id = redis.call('LPOP', KEYS[2])

@@ -16,7 +16,7 @@ import (
 // The task of Enqueue is the first step; each step is a task of its own, with its own type, payload, queue and retries.
 // When a step is done, its worker hands the locks over to the next step and enqueues that step's task, before asynq gets
 // the result. So the key is never free in between: all steps run before another job of the key, and the key is released
-// when the last step is done. The next step begins when asynq has written the end of the step before.
+// when the last step is done. The next step begins after asynq has recorded the previous step as done.
 //
 //	a step                                what follows
 //	returns nil                           the next step
@@ -30,7 +30,8 @@ import (
 //	                                      if the lock was lost just before the hand-over
 //
 // A crash at any moment loses no step and changes no order. A step runs again if its worker dies before the locks are
-// handed over, or if the locks' store does not answer then; other steps do not run again.
+// handed over, or if the locks' store does not answer then, and a step that added steps with worker.Then also if its
+// worker dies before the next task is enqueued. Other steps do not run again.
 //
 // A handler adds steps with worker.Then. Its worker.Config.MaxHold counts from when the chain got its key, and so bounds
 // the retries of all steps together. All workers of the steps need worker.Worker.Middleware. Steps need an asynq whose

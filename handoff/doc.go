@@ -236,7 +236,7 @@
 //	                                                        lease and a round of checks
 //
 // A sequence promises the order in which jobs run, under fences that grow. The next job starts only when asynq has
-// written the end of the one before. A sequence does not promise that a job runs once: it runs again if its worker dies
+// recorded the end of the one before. A sequence does not promise that a job runs once: it runs again if its worker dies
 // before that write, or if asynq's Redis is away at that moment, but before those behind it.
 //
 // A job may run after jobs behind it in these cases only. The Worker logs a warning in each:

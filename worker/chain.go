@@ -24,7 +24,7 @@ import (
 //
 //	1  park the locks for the job of the next step
 //	2  enqueue its task, which carries the steps after it
-//	3  return nil, so that asynq writes the end of this step
+//	3  return nil, so that asynq records the end of this step
 //	4  the next step waits for that write, then resumes the locks
 //
 // A crash before 1 is that of any attempt: this step runs again. After 1 the lock itself says that this step is done: an
@@ -247,13 +247,13 @@ func (r resumer) takeBack(ctx context.Context, token joblock.Token, from string)
 }
 
 const (
-	// prevWait is the last pause of awaitPrev: asynq writes the end of a step at once, unless its Redis is slow.
+	// prevWait is the last pause of awaitPrev: asynq records the end of a step at once, unless its Redis is slow.
 	prevWait = 256 * time.Millisecond
 
-	prevText = "the end of the step before is not written yet"
+	prevText = "asynq has not recorded the previous step as done yet"
 )
 
-// awaitPrev waits until asynq has written the end of the step before, for half a second. Then its error snoozes the task.
+// awaitPrev waits until asynq has recorded the end of the step before, for half a second. Then its error snoozes the task.
 // If that step waits for a retry, because its worker has died since the hand-over, awaitPrev runs it: it succeeds without
 // a call of the handler.
 func (r resumer) awaitPrev() *verdict.Snooze {

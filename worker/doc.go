@@ -160,7 +160,7 @@
 //	the lock is busy, done,   as in the table above
 //	or not answered
 //
-// When the last attempt of a job has ended, the Worker keeps the key until asynq has written that, which takes one more
+// When the last attempt of a job has ended, the Worker keeps the key until asynq has recorded that, which takes one more
 // lookup of the task. If asynq writes that the task runs again, or writes nothing for 30 s, the key is parked for the
 // task. So a job that runs again, because its worker died or asynq did not get the result, runs before those behind.
 //
@@ -184,7 +184,7 @@
 // When the handler of a step of a handoff.Chain has returned nil, and steps follow, the Worker parks the locks for the
 // next step instead of releasing them, and enqueues its task, before asynq gets the result. If asynq or the locks' store
 // does not answer, the task is snoozed, and its next attempt finishes the hand-over; if the locks were not parked yet, the
-// handler runs again. The next step waits until asynq has written the end of the step before: for half a second in place,
+// handler runs again. The next step waits until asynq has recorded the end of the step before: for half a second in place,
 // then it is snoozed for a second at a time. All Workers of a chain use the asynq database of their own Inspector. Then
 // adds steps.
 //
@@ -387,7 +387,7 @@
 // some 30 s; with a TaskCheckInterval of 100 ms, some 9 s.
 //
 // To be snoozed by way of the archive is to be archived and taken out at once. asynq archives a task that has no
-// retries left, whatever the error. As soon as asynq has written that, the Worker moves the task to the tasks that wait
+// retries left, whatever the error. As soon as asynq has recorded that, the Worker moves the task to the tasks that wait
 // for a retry, due when the pause ends. The task keeps its ID, options and asynq.Unique lock. What an operator sees:
 //
 //   - The task waits for a retry although it has none left. Its last error contains "worker: snoozed without charge".

@@ -59,10 +59,10 @@ func (f freer) writtenFate() verdict.Fate {
 	}
 }
 
-// whenWritten calls over in the background when asynq has written that the task will not run again, so that the next job
+// whenWritten calls over in the background when asynq has recorded that the task will not run again, so that the next job
 // starts only then. If this process dies before, asynq delivers the task again while the key is the job's, and those
 // behind wait. If asynq does not write that, whenWritten calls again, with the time until the task is due. If atOnce
-// returns true, whenWritten calls neither: atOnce has found that asynq has written the end, and has done the work of over.
+// returns true, whenWritten calls neither: atOnce has found that asynq has recorded the end, and has done the work of over.
 func (f freer) whenWritten(atOnce func() bool, over func(), again func(delay time.Duration)) {
 	f.w.life.Go(func() {
 		if sleep.AtMost(settleWait, f.ctx.Done()) && atOnce() { // asynq ends the context just after the write

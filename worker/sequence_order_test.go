@@ -53,7 +53,7 @@ func TestNextJobStartsWhenAsynqHasTheResult(t *testing.T) {
 	}
 }
 
-// writes notes who has the key of the sequence, and what the next task does, when asynq writes the end of the task id.
+// writes notes who has the key of the sequence, and what the next task does, when asynq records the end of the task id.
 type writes struct {
 	r  *rig
 	id string

@@ -76,7 +76,7 @@ func (s settler) whyArchived(reason string) string {
 
 // finish releases s.locks and all other locks that the task carries. The task will not run again. For a task of a
 // sequence, and one with handoff.CancelInProgress, finish does not wait: all these locks are released in the background,
-// when asynq has written the end of the task; see whenWritten.
+// when asynq has recorded the end of the task; see whenWritten.
 func (s settler) finish(reason string) {
 	ctx := s.ctx
 	settle := func() {
@@ -97,9 +97,9 @@ func (s settler) finish(reason string) {
 	s.behind(settle)
 }
 
-// endAtOnce releases the only lock of a job of a sequence, if asynq has written that the job has succeeded or is
+// endAtOnce releases the only lock of a job of a sequence, if asynq has recorded that the job has succeeded or is
 // revoked, and runs the next task, all with one command. It returns false, and nothing has changed, if that cannot be
-// done: because the locks and the tasks are not in the same Redis, asynq has not written the end yet, the job has
+// done: because the locks and the tasks are not in the same Redis, asynq has not recorded the end yet, the job has
 // further locks or a slot other than the first, or has failed.
 func (s settler) endAtOnce(ctx context.Context, reason string) bool {
 	if verdict.IsFailed(reason) || len(s.tokens) != 1 || len(s.locks) != 1 || s.locks[0].Err() != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // Ends returns a function that releases the key of the job with this ID, which has ended, to the next job. In the same
-// step, the release verifies that asynq has written the end, and runs the task of the next job if that task is scheduled
-// in the same Redis. If asynq has not written the end, the error is scriptstep.ErrNotYet. Ends returns nil if store does not
+// step, the release verifies that asynq has recorded the end, and runs the task of the next job if that task is scheduled
+// in the same Redis. If asynq has not recorded the end, the error is scriptstep.ErrNotYet. Ends returns nil if store does not
 // keep its records in the same Redis as in, or if the scripts of this version of asynq are not known here.
 //
 // Why: without Ends a job of a sequence makes two more calls, a lookup and a run, which reduces the rate of jobs that do
@@ -32,7 +32,7 @@ func (in *Inspector) Ends(store driver.Store, queue, id string) func(context.Con
 func endOf(m *moves) *scriptstep.Steps {
 	return &scriptstep.Steps{
 		// A job that has ended has no task any more, or a completed one. A missing task proves nothing if asynq's keys of
-		// the queue are elsewhere, behind a proxy of several servers: but where asynq has written the end, it has counted
+		// the queue are elsewhere, behind a proxy of several servers: but where asynq has recorded the end, it has counted
 		// the job.
 		Before: `if redis.pcall('EXISTS', first, first, second .. 'processed') ~= 1 -- 2 and 3 if there is a task
     and redis.pcall('HGET', first, 'state') ~= 'completed' then return 'not yet' end`,

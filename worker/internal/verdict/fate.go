@@ -121,7 +121,7 @@ func LeaveArchive(info *asynq.TaskInfo, err error, kept string) Move {
 	return GiveUp // the task was run there
 }
 
-// PrevEnded reports whether asynq has written the end of the step before in a chain. info is the task with the ID of
+// PrevEnded reports whether asynq has recorded the end of the step before in a chain. info is the task with the ID of
 // that step; a task without a token of owner, a digest, is another task that has got the ID since.
 func PrevEnded(info *asynq.TaskInfo, owner string) bool {
 	switch {
