@@ -70,8 +70,8 @@ type ListOptions struct {
 	// Ended includes free keys that the store still remembers.
 	Ended bool
 
-	// Share is the largest part of the time for which List has a call to one server of the store under way. After a
-	// page that took the time t, List leaves that server alone for t*(1/Share-1). The loop's body runs in that time. A
+	// Share bounds how much of the time List occupies one server of the store with its calls. After a page that took
+	// the time t, List leaves that server alone for t*(1/Share-1). The loop's body runs in that time. A
 	// smaller Share leaves more of the server to other clients. From 0.001 to 1; with 1 List does not rest. Default
 	// 0.25.
 	Share float64

@@ -65,7 +65,7 @@ func (s *Server) Listen(cfg ListenConfig) (net.Listener, error) {
 
 func (cfg *ListenConfig) tls(logger *slog.Logger) (*tls.Config, error) {
 	if (cfg.CertFile == "") != (cfg.KeyFile == "") {
-		return nil, errors.New("server: CertFile and KeyFile belong together")
+		return nil, errors.New("server: CertFile and KeyFile must be set together")
 	}
 	if cfg.CertFile == "" {
 		if cfg.ClientCAFile != "" {

@@ -41,7 +41,7 @@ func TestListen(t *testing.T) {
 		{closed, ListenConfig{Address: "example.com:0"}, "in the clear"},
 		{closed, ListenConfig{Address: "127.0.0.1:0"}, ""},
 		{closed, ListenConfig{Address: "8080"}, "must be host:port"},
-		{closed, ListenConfig{Address: "127.0.0.1:0", CertFile: "x"}, "belong together"},
+		{closed, ListenConfig{Address: "127.0.0.1:0", CertFile: "x"}, "must be set together"},
 		{closed, ListenConfig{Address: "127.0.0.1:0", ClientCAFile: "x"}, "needs CertFile"},
 		{closed, ListenConfig{Address: "127.0.0.1:0", CertFile: path, KeyFile: path}, "the certificate"},
 	} {

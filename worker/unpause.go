@@ -72,7 +72,7 @@ func (w *Worker) endPauses(ctx context.Context) {
 	}
 }
 
-// idlePoll is after how many periods of the keeper a process that knows of no pause reads the registry, if it misses a push.
+// idlePoll is how many periods of the keeper pass until a process that knows of no pause reads the registry without a push.
 const idlePoll = 10
 
 // sleepOr sleeps for d, or until wake.

@@ -1,5 +1,4 @@
-// Package cmdline has the words of the command line for what operators may do, for all faces that show them: the command line
-// itself, and the pages.
+// Package cmdline has the command lines for what operators may do. The command line shows them, and so do the pages.
 package cmdline
 
 import (

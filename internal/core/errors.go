@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The types that the engine shares with its face, joblock.
+// The types that the engine shares with its facade, joblock.
 type (
 	Error = driver.Error
 	State = driver.State

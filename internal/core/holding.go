@@ -492,8 +492,8 @@ func (h *holding) releaseUndone() (held bool) {
 	return true
 }
 
-// doubted records a push that claims the term with this fence was taken away. check says whether to start a check. A
-// check under way is repeated instead, because the push may be about a later event.
+// doubted records a push according to which the term with this fence has ended. check reports whether to start a check.
+// If a check is already under way, it is repeated when it ends, because the push may be about a later event.
 func (h *holding) doubted(fence int64) (check bool) {
 	if h.state != lockHeld || h.fence != fence {
 		return false

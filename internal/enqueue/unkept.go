@@ -157,9 +157,9 @@ func (c *Client) logUnkept(ctx context.Context, n int) {
 	}
 	c.mu.Unlock()
 	if tell {
-		c.logger.WarnContext(ctx, "handoff: jobs have locks, and no keeper works where this process keeps its locks. Either no process "+
-			"runs worker.Worker.RunKeeper, or the workers keep their locks in another Redis, database or prefix. Until a keeper works, this "+
-			"process frees the locks of its own jobs that have ended, and no reservation is extended",
+		c.logger.WarnContext(ctx, "handoff: jobs have locks, but no keeper works in the store of these locks. Either no process runs "+
+			"worker.Worker.RunKeeper, or the workers keep their locks in another Redis, database or prefix. Until a keeper works, this process "+
+			"frees the locks of its own jobs when they have ended, and extends no reservation: a lock can end before its job",
 			"locks_here", c.ring.Where(), "jobs", n)
 	}
 }

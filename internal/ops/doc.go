@@ -36,7 +36,7 @@
 // # What an operator may do
 //
 // An [Action] is data: a type with its arguments, which Act performs. [Verbs] is the table of all of them. Explain and
-// Sequences offer actions by their names with their arguments; each face has its own words for them.
+// Sequences offer actions by their names with their arguments; each user interface has its own words for them.
 //
 //	ForceRelease frees a key
 //	SkipJob      moves a sequence on past the job that has failed and halts it

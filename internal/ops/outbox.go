@@ -107,7 +107,7 @@ func (c *checkup) outboxes(ctx context.Context) error {
 	case err != nil && slices.ContainsFunc(c.findings, Finding.Unread): // for the same reason
 		return nil
 	case err != nil && !all.Now.IsZero():
-		c.add(Note, "outbox", "", err.Error(), "how far the relays are is not known", "run processes of one version")
+		c.add(Note, "outbox", "", err.Error(), "the progress of the relays is unknown", "run the same version in all processes")
 		return nil
 	case err != nil:
 		return c.unread(ctx, "outbox", "", err)

@@ -120,7 +120,7 @@ func (v *Verb) Has(field string) bool {
 }
 
 // Offer proposes to an operator what to do: an action by its name with its arguments, without a reason, or something that is
-// no Action. Each face has its own words for it: a command, a button, a request.
+// no Action. Each user interface shows it in its own way: a command, a button, a request.
 type Offer struct {
 	Name string `json:"name"`
 	Args

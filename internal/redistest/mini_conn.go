@@ -108,7 +108,7 @@ func (c *miniConn) run(p []byte) (dialed net.Conn, rest []byte, err error) {
 	}
 }
 
-// dial makes c a connection from Dial with the same settings.
+// dial opens a connection to the server, and repeats on it the commands that had set up the connection before it.
 func (c *miniConn) dial() (net.Conn, error) {
 	conn, err := c.m.Dial()
 	if err != nil {

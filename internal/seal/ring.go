@@ -110,8 +110,8 @@ func (r *Ring) Seal(ctx context.Context, text string) (string, error) {
 	return cmp.Or(r.first, newest).seal(newest.id, text), nil
 }
 
-// Derive returns 32 bytes derived from the key that seals and from text. Only those who share the key can derive the same
-// bytes. No sealed text has these bytes. Errors are those of the store.
+// Derive returns 32 bytes derived from text and from the key that Seal uses. Only processes that have this key can derive
+// the same bytes, and no sealed text contains them. Errors are those of the store.
 func (r *Ring) Derive(ctx context.Context, text string) ([]byte, error) {
 	signers, err := r.current(ctx)
 	if err != nil {

@@ -112,7 +112,7 @@ func New(cfg Config) (*Client, error) {
 func (cfg *Config) tls() (_ *tls.Config, authorities *certs.Pool, err error) {
 	switch {
 	case (cfg.CertFile == "") != (cfg.KeyFile == ""):
-		return nil, nil, invalid("Config.CertFile and Config.KeyFile belong together")
+		return nil, nil, invalid("Config.CertFile and Config.KeyFile must be set together")
 	case cfg.CertFile == "" && cfg.CAFile == "":
 		return nil, nil, nil
 	case cfg.HTTP != nil:

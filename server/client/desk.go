@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -63,7 +64,7 @@ func pages[T any](page func(at string) (routes.List[T], error)) iter.Seq2[T, err
 }
 
 // ErrMore says that a list was longer than what a server returns at once.
-var ErrMore = fmt.Errorf("client: the list is longer than the server returns")
+var ErrMore = errors.New("client: the list is incomplete: it is longer than the server returns at once")
 
 // list walks over a list without a cursor. If it is longer than what the server returns, the walk ends with ErrMore.
 func list[T any](op string, get func() (routes.List[T], error)) iter.Seq2[T, error] {

@@ -23,7 +23,7 @@ type feed struct {
 	away bool        // the server has said that its journal does not answer
 }
 
-// feedSilence is after how long without a line a stream counts as dead. A server writes a line every 15 seconds.
+// feedSilence is the time without a line after which a stream counts as dead. A server writes a line every 15 seconds.
 const feedSilence = 40 * time.Second
 
 // Follow returns a Feed of the events after a place: "" is now, or EventsQuery.Since if that is set; "0" is before the

@@ -23,7 +23,7 @@ type look[T any] struct {
 	silent  bool // the latest reading failed
 }
 
-// again is how old a failed reading may be, if every is longer.
+// again is the age at which a failed reading is repeated, if every is longer.
 const again = 5 * time.Second
 
 // begin starts a reading, if the latest is too old and none is under way. run starts a goroutine.

@@ -40,20 +40,21 @@ type Config struct {
 	// a label of their own, and all others "_OTHER". Default: the label is empty.
 	KeyGroup func(key string) string
 
-	// Every is how old a look may be that a scrape reads, from one second to an hour. Default 30 s.
+	// Every is the age up to which a scrape uses the figures of the last look at the store, from one second to an hour.
+	// Default 30 s.
 	Every time.Duration
 
 	// CheckEvery is Every for the doctor. Default 2 min.
 	CheckEvery time.Duration
 
-	// Share is the part of the time for which a walk over all locks has a call to one server under way, from 0.001 to 1.
-	// Default 0.05. See joblock.ListOptions.
+	// Share bounds how much of the time a walk over all locks occupies one server with its calls, from 0.001 to 1. Default
+	// 0.05. See joblock.ListOptions.
 	Share float64
 
 	// Registry gets all metrics. Default one of its own, which also has those of the Go runtime and the process.
 	Registry *prometheus.Registry
 
-	// Logger gets a line when looks begin to fail. Default slog.Default().
+	// Logger logs when looks begin to fail. Default slog.Default().
 	Logger *slog.Logger
 }
 

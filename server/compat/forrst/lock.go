@@ -227,7 +227,7 @@ func (l *locker) run(ctx context.Context, req *Request, w *wish, lock *joblock.L
 	returned := false
 	defer func() {
 		stop() // goroutines that the function has left must stop before the release
-		// A client that did not choose the owner and has disconnected will never know it.
+		// A client that did not choose the owner, and has disconnected, will never know the owner, so keeping the lock is useless.
 		if returned && w.keep && (w.owner != nil || ctx.Err() == nil) {
 			l.keep(context.WithoutCancel(ctx), lock, expires)
 			return

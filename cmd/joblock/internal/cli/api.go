@@ -184,7 +184,8 @@ func (a *api) take(ctx context.Context, token joblock.Token, want want) (ops.Gra
 	return grantOf(g), err
 }
 
-// findPermit finds nothing: a server repeats no acquire of a permit, so the permit ends with its lease.
+// findPermit finds nothing, because a server cannot find the permit of an acquire whose answer was lost. That permit
+// ends with its lease.
 func (a *api) findPermit(context.Context, joblock.Token, int) (g ops.Grant, found bool, err error) {
 	return ops.Grant{}, false, nil
 }

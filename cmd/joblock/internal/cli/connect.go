@@ -389,7 +389,7 @@ func (s *server) tlsConfig(a address) (*security, error) {
 		c.authorities = s.authorities
 	}
 	if (s.cert == "") != (s.key == "") {
-		return nil, usage("--tls-cert and --tls-key belong together")
+		return nil, usage("--tls-cert and --tls-key must be used together")
 	}
 	if s.cert != "" {
 		cert, err := s.readFile("--tls-cert", s.cert)

@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/scheduler"
 )
 
-// envScope is the variable of the environment that stands for --scope.
+// envScope is the environment variable that stands for --scope.
 const envScope = "JOBLOCK_SCOPE"
 
 // cronServer holds the flags that select a scheduler's jobs.

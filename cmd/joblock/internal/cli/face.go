@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// face is what the commands do to locks. There are two: a session asks Redis, and an api asks a lock server.
+// face is what the commands do to locks. There are two implementations: a session asks Redis, an api asks a lock server.
 type face interface {
 	// acquire takes a lock. If the answer is lost, the lock is released, or expires with its lease.
 	acquire(ctx context.Context, want want) (held, error)

@@ -183,7 +183,7 @@ func (o *serveOptions) validate() error {
 		}
 	}
 	if (o.listen.CertFile == "") != (o.listen.KeyFile == "") {
-		return usage("--cert and --key belong together")
+		return usage("--cert and --key must be used together")
 	}
 	if err := oneOf("metrics-groups", o.metricsGroups, []string{"none", "first-part"}); err != nil {
 		return err

@@ -119,8 +119,9 @@ func (o *serveOptions) listenMetrics(all *serving, m http.Handler, logger *slog.
 	return nil
 }
 
-// metricsOnly serves /metrics and nothing else. A page of any web site can have a browser on this machine ask a
-// loopback address under the page's own name, and read the answer, so with local only known names are served.
+// metricsOnly serves /metrics and nothing else. With local, which is for a loopback address, it refuses requests whose
+// Host is not a known name. Otherwise a web site could point its own name at the loopback address (DNS rebinding), and
+// read the metrics in a browser on this machine.
 func (o *serveOptions) metricsOnly(m http.Handler, local bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
