@@ -95,7 +95,7 @@ func (cfg *ListenConfig) tls(logger *slog.Logger) (*tls.Config, error) {
 		logger.Info("server: reloaded the client CA file", "path", cfg.ClientCAFile)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("server: the authorities of clients: %w", err)
+		return nil, fmt.Errorf("server: client CA file: %w", err)
 	}
 	c.ClientAuth = tls.VerifyClientCertIfGiven
 	c.GetConfigForClient = perPool(c.Clone(), authorities)

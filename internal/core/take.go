@@ -129,7 +129,7 @@ func (l *Locker) checkTake(op string, t Take) error {
 		err = checkDurations(op, t.Key, duration{"Patience", t.Patience, driver.MinPeriod, driver.MaxPeriod})
 	}
 	if err == nil && t.Most < 0 {
-		err = Invalid(op, t.Key, "the most places in line are %d, must not be negative", t.Most)
+		err = Invalid(op, t.Key, "the maximum of places in line is %d, must not be negative", t.Most)
 	}
 	if err == nil && t.Token != nil {
 		if err = l.checkToken(op, *t.Token); err == nil && t.Token.key != t.Key {

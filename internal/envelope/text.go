@@ -166,12 +166,12 @@ func read(text string) (e Opened, taskType string, err error) {
 	ofJob, ofType, chained := strings.Cut(words[8], ",")
 	n, err := strconv.Atoi(ofJob)
 	if err != nil || n < 0 || n > len(text) {
-		return e, "", core.Invalid(op, "", "the length of the job is no number from 0 to %d", len(text))
+		return e, "", core.Invalid(op, "", "the length of the job is not a number from 0 to %d", len(text))
 	}
 	e.Job, taskType = text[:n], text[n:]
 	if chained {
 		if n, err = strconv.Atoi(ofType); err != nil || n < 0 || n > len(taskType) {
-			return e, "", core.Invalid(op, "", "the length of the type is no number from 0 to %d", len(taskType))
+			return e, "", core.Invalid(op, "", "the length of the type is not a number from 0 to %d", len(taskType))
 		}
 		e.Chain = new(chain.Chain)
 		if err := json.Unmarshal([]byte(taskType[n:]), e.Chain); err != nil || e.Chain.Step < 1 {
@@ -181,11 +181,11 @@ func read(text string) (e Opened, taskType string, err error) {
 	}
 	retries, members, aggregate := strings.Cut(words[1], ",")
 	if e.Retries, err = strconv.Atoi(retries); err != nil || e.Retries < -1 {
-		return e, "", core.Invalid(op, "", "the retries are no number of at least -1")
+		return e, "", core.Invalid(op, "", "the retries are not a number of at least -1")
 	}
 	if aggregate {
 		if e.Members, err = strconv.Atoi(members); err != nil || e.Members < 1 {
-			return e, "", core.Invalid(op, "", "the members of the group are no number of at least 1")
+			return e, "", core.Invalid(op, "", "the members of the group are not a number of at least 1")
 		}
 	}
 	count := 1 + strings.Count(words[7], ",")
@@ -290,7 +290,7 @@ func (e *Envelope) at(word string) ([]joblock.Token, error) {
 	for text := range strings.SplitSeq(word, ",") {
 		i, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return nil, core.Invalid("open envelope", "", "the index of a token is no number")
+			return nil, core.Invalid("open envelope", "", "the index of a token is not a number")
 		}
 		t, err := e.token(i)
 		if err != nil {

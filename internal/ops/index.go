@@ -157,7 +157,7 @@ func (x index) locksPage(ctx context.Context, q LocksQuery, from string, most in
 func (x index) place(op, from string) (jobStep, error) {
 	at, ok := parseJobStep(from)
 	if !ok || at.Part >= x.in.Parts() {
-		return at, core.Invalid(op, "", "cursor is none that an earlier page had")
+		return at, core.Invalid(op, "", "cursor does not come from an earlier page")
 	}
 	return at, nil
 }

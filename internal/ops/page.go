@@ -69,7 +69,7 @@ func (d *Desk) LocksPage(ctx context.Context, q LocksQuery, from string, most in
 	}
 	steps, ok := parseSteps(from)
 	if !ok {
-		return Page{}, core.Invalid(op, "", "cursor is none that an earlier page had")
+		return Page{}, core.Invalid(op, "", "cursor does not come from an earlier page")
 	}
 	share := q.Share
 	if share == 0 {

@@ -156,7 +156,7 @@ type ActionResult struct {
 // without the name of who acts, are joblock.ErrInvalid; see As. The other errors are those that the type documents.
 func (d *Desk) Act(ctx context.Context, a Action) (ActionResult, error) {
 	if v := reflect.ValueOf(a); !v.IsValid() || v.Kind() != reflect.Struct {
-		return ActionResult{}, core.Invalid("act", "", "the action is a %T, must be one of the types that are Actions", a)
+		return ActionResult{}, core.Invalid("act", "", "the action is a %T, must be one of the Action types", a)
 	}
 	return a.perform(ctx, d)
 }

@@ -192,7 +192,7 @@ func admit(ctx context.Context, locks *core.Locker, op string, reqs []driver.Adm
 	}
 	for i, r := range replies {
 		if r.Outcome == driver.OutcomeForeign {
-			return nil, core.Invalid(op, reqs[i].Key, "the value that the store has for the rate of this key is not the toolkit's")
+			return nil, core.Invalid(op, reqs[i].Key, "the store's value for the rate of this key was not written by the toolkit")
 		}
 	}
 	return replies, nil

@@ -188,7 +188,7 @@ func (c *Client) History(ctx context.Context, q HistoryQuery) (History, error) {
 func (c *Client) Act(ctx context.Context, a Action) (ActionResult, error) {
 	row := routes.Of(a)
 	if row == nil {
-		return ActionResult{}, core.Invalid("act", "", "the action is a %T, must be one of the types that are Actions", a)
+		return ActionResult{}, core.Invalid("act", "", "the action is a %T, must be one of the Action types", a)
 	}
 	trigger, waits := a.(TriggerCron)
 	if waits = waits && trigger.Wait; waits {

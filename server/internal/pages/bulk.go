@@ -155,7 +155,7 @@ func (h *Handler) freeMany(r *http.Request, v *View, b *BulkBody, form url.Value
 	b.Query = one(form, "query")
 	kept, err := url.ParseQuery(b.Query)
 	if err != nil || len(keys) == 0 || len(keys) != len(fences) || len(keys) != len(states) || len(keys) > mostBulk {
-		return 0, bad("The form is not whole. Nothing was changed.")
+		return 0, bad("The form is incomplete. Nothing was changed.")
 	}
 	b.Query = filterQuery(kept).Encode()
 	b.Back = "locks?" + b.Query

@@ -221,7 +221,7 @@ func parseInstant(text string, now time.Time) (time.Time, error) {
 	}
 	ago, err := parseLength(strings.TrimSuffix(strings.ReplaceAll(text, "min", "m"), " ago"))
 	if err != nil {
-		return time.Time{}, fmt.Errorf("must be a time of UTC such as 15:04 or 2006-01-02 15:04, or how long ago, such as 10m")
+		return time.Time{}, fmt.Errorf("must be a time in UTC such as 15:04 or 2006-01-02 15:04, or how long ago, such as 10m")
 	}
 	return now.Add(-ago), nil
 }

@@ -159,7 +159,7 @@ func TestEventsOfATime(t *testing.T) {
 		for _, layout := range []string{"15:04", "15:04:05", "15:04 UTC", "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04:05Z"} {
 			wantPage(t, get("from", at.Format(layout)), true, "<b>31 events</b>")
 		}
-		wantPage(t, get("from", "noon"), true, "must be a time of UTC such as 15:04")
+		wantPage(t, get("from", "noon"), true, "must be a time in UTC such as 15:04")
 		wantPage(t, get("after", "x"), true, "is not the place of an event")
 	})
 }

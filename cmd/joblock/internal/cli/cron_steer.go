@@ -341,7 +341,7 @@ Exit codes in addition to those of "joblock help":
 			case (from == "") != (to == ""), !ranged && !stop && !wait:
 				return usage("backfill needs --from and --to, or --wait, or --stop")
 			case stop && (ranged || wait):
-				return usage("--stop stands alone, without --from, --to and --wait")
+				return usage("--stop excludes --from, --to and --wait")
 			case within <= 0:
 				return usage("--within is %s, must be positive", within)
 			}
@@ -423,7 +423,7 @@ const followPause = 300 * time.Millisecond
 // follow waits until the backfill of j has ended, and prints it. A temporary outage of Redis does not end the wait.
 func (c *cronServer) follow(ctx context.Context, cron *cronDesk, p *printer, j ops.CronJob, within time.Duration) error {
 	if j.Backfill == nil {
-		return &exitError{exitNo, fmt.Errorf("the job %q has had no backfill", j.Name)}
+		return &exitError{exitNo, fmt.Errorf("the job %q has no backfill", j.Name)}
 	}
 	number, over := j.Backfill.Number, time.After(within)
 	for silent := false; j.Backfill.Ended.IsZero(); {

@@ -157,13 +157,13 @@ func (o *forceOptions) mayForce(p *printer, e ops.Explanation) error {
 		if !found {
 			return usage("--fence is missing: %d is the present fence", l.Fence)
 		}
-		return usage("--fence is missing; this holding is freed by:\n  %s", cmdline.Of(force))
+		return usage("--fence is missing; to free this lock:\n  %s", cmdline.Of(force))
 	}
 	if l.Fence != o.fence {
 		return &exitError{exitNo, fmt.Errorf("%s: nothing was freed, because the fence is %d by now, and not %d", safe(o.key), l.Fence, o.fence)}
 	}
 	if o.ifIdle && l.State == joblock.StateHeld {
-		return &exitError{exitBusy, fmt.Errorf("%s: nothing was freed, because a holder runs under the lock", safe(o.key))}
+		return &exitError{exitBusy, fmt.Errorf("%s: nothing was freed, because a holder works under the lock", safe(o.key))}
 	}
 	p.say("What will happen: %s", force.Effect)
 	if force.Danger != "" {

@@ -49,7 +49,7 @@ enqueued since it began.`,
 					}
 				}
 				if check && len(bad) > 0 {
-					return &exitError{exitNo, fmt.Errorf("not well, or with refused rows: %s", joined(bad))}
+					return &exitError{exitNo, fmt.Errorf("these outboxes have a problem or refused rows: %s", joined(bad))}
 				}
 				return nil
 			})
