@@ -1,5 +1,5 @@
-// Package asynqprivate has everything that the toolkit relies on in asynq beyond its API. Each file says what it reaches,
-// why, and what happens with an asynq that is made differently; a test of each fails with such an asynq.
+// Package asynqprivate has everything that the toolkit relies on in asynq beyond its API. Each file says what it uses,
+// why, and what happens if another version of asynq does not have it; each has a test that fails with such a version.
 //
 //	options.go    the options that a task was made with
 //	maxretry.go   the number of retries in the context of a handler

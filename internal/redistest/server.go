@@ -15,7 +15,7 @@ type Server struct {
 	p *process
 }
 
-// startTries is how often a start is tried if, each time, another process takes the chosen port before the server does.
+// startTries is how often a server is started, on another port each time, if another process takes the port first.
 const startTries = 5
 
 // Start starts a redis-server on 127.0.0.1 with a port and a directory of its own, and returns when the server answers.

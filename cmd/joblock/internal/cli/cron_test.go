@@ -189,7 +189,7 @@ func TestCronIsSteered(t *testing.T) {
 	p.do("cron", "backfill", "rollup", "--stop").wants(0)
 	p.do("cron", "backfill", "rollup", "--wait", "-o", "json").wants(0, `"done": 3`).fits("cron-backfill.json") // the one that has ended
 	p.do("cron", "backfill", "rollup", "--from", "2026-01-04", "--to", "2026-01-05", "--yes", "--wait").wants(0, "TICKS   2\n", "DONE    2\n").lacks("FAILED")
-	p.do("cron", "backfill", "broken", "--wait").wants(exitNo, "has had no backfill")
+	p.do("cron", "backfill", "broken", "--wait").wants(exitNo, "has no backfill")
 	p.do("cron", "backfill", "broken", "--from", "2026-01-04", "--to", "2026-01-05", "--yes", "-w").
 		wants(exitNo, "FAILED  2", `the backfill of "broken" has ended with 0 of 2 ticks done`)
 	p.do("cron", "trigger", "rollup", "--wait").wants(0)

@@ -163,7 +163,7 @@ func (o *forceOptions) mayForce(p *printer, e ops.Explanation) error {
 		return &exitError{exitNo, fmt.Errorf("%s: nothing was freed, because the fence is %d by now, and not %d", safe(o.key), l.Fence, o.fence)}
 	}
 	if o.ifIdle && l.State == joblock.StateHeld {
-		return &exitError{exitBusy, fmt.Errorf("%s: nothing was freed, because a holder works under the lock", safe(o.key))}
+		return &exitError{exitBusy, fmt.Errorf("%s: nothing was freed, because a holder runs under the lock", safe(o.key))}
 	}
 	p.say("What will happen: %s", force.Effect)
 	if force.Danger != "" {

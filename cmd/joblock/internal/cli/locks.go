@@ -167,7 +167,7 @@ func (f *lockFilter) inner(q ops.LocksQuery) ops.LocksQuery {
 	return q
 }
 
-// stateText returns the state, with how the last holding ended if the key is free.
+// stateText returns the state. For a free key it adds how the last lock on the key ended.
 func stateText(l ops.Lock) string {
 	if l.Role == ops.RoleLimit {
 		return "limit"

@@ -31,7 +31,7 @@ func TestOutbox(t *testing.T) {
 	late.Backlog, late.Oldest, late.LastError, late.FailedAt = 3, 90_000, "redis: connection refused", now.Add(-7*time.Minute)
 	report(workerstats.Relays{"outbox": well, "orders": late})
 	q.do("outbox").wants(0, "orders", "behind", "1m30s", "7m", "connection refused")
-	q.do("outbox", "--check").wants(exitNo, "not well, or with refused rows: orders")
+	q.do("outbox", "--check").wants(exitNo, "these outboxes have a problem or refused rows: orders")
 	var items struct{ Items []ops.Outbox }
 	wantJSON(t, "outbox.json", q.do("outbox", "-o", "json").wants(0).out, &items)
 	if len(items.Items) != 2 || items.Items[0].Name != "orders" || items.Items[0].State != ops.OutboxBehind || items.Items[0].Waiting != 3 {
