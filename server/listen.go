@@ -102,8 +102,8 @@ func (cfg *ListenConfig) tls(logger *slog.Logger) (*tls.Config, error) {
 	return c, nil
 }
 
-// perPool returns a tls.Config.GetConfigForClient that knows the present authorities. Each change of them makes a Config
-// with session keys of its own, so that an earlier session is not resumed but its certificate verified again.
+// perPool returns a tls.Config.GetConfigForClient that verifies clients with the current client CAs. After a change of the
+// CAs it makes a Config with new session keys, so that no earlier session is resumed: each certificate is verified again.
 func perPool(base *tls.Config, authorities *certs.Pool) func(*tls.ClientHelloInfo) (*tls.Config, error) {
 	var mu sync.Mutex // guards what follows
 	var of *tls.Config

@@ -92,8 +92,8 @@ func (r *Reader) Fresh(ctx context.Context) (*Set, error) {
 	return &set, nil
 }
 
-// Limit returns the value that an operator has set for the limit with this name, but most if it is larger; or code if there is
-// none or if name is "".
+// Limit returns the value that an operator has set for the limit with this name, at most the parameter most. Without such a
+// value, or if name is "", it returns the parameter code, which is the limit in the program.
 func (r *Reader) Limit(ctx context.Context, name string, code, most int) int {
 	if name == "" {
 		return code

@@ -129,9 +129,9 @@ func (c *Client) look(ctx context.Context) bool {
 	return u.looking
 }
 
-// keeperWorks reports whether a keeper works in the place of this Client's locks.
+// keeperWorks reports whether a keeper works in the store of this Client's locks.
 func (c *Client) keeperWorks(ctx context.Context) (bool, error) {
-	// As a rule there is one, and it has the first permit.
+	// As a rule there is one keeper, and it has the first permit, so the other permits are not read.
 	for _, numbers := range [][2]int{{1, 1}, {2, maxKeepers}} {
 		var keys []string
 		for n := numbers[0]; n <= numbers[1]; n++ {

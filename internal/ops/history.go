@@ -206,7 +206,8 @@ func (l Lock) recorded() (all []Happening) {
 	return all
 }
 
-// has reports whether h already has one, which comes from the key's record, as an event or as an operator's action.
+// has reports whether h already contains the Happening one. one comes from the key's record; h may have it as an event or as
+// an operator's action.
 func (h *History) has(one Happening) bool {
 	return slices.ContainsFunc(h.Items, func(is Happening) bool {
 		if one.At.Sub(is.At.Time).Abs() > sameTime {

@@ -63,7 +63,8 @@ func (c *miniConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// run runs the commands that p completes. With a connection from Dial, rest is for that.
+// run runs the commands that p completes. If it returns a connection from Dial, the caller has to write rest to that
+// connection.
 func (c *miniConn) run(p []byte) (dialed net.Conn, rest []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -81,7 +81,7 @@ func (r *scriptRun) run(m *miniredis.Miniredis, args []string) scriptAnswer {
 	return script(r, args[:n], args[n:])
 }
 
-// whole returns the answer to a command as it is sent.
+// whole runs a command, and returns the whole answer as the server sends it.
 func (r *scriptRun) whole(cmd ...string) string {
 	r.buf.Reset()
 	r.srv.Dispatch(r.as, cmd)

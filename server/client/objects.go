@@ -315,7 +315,7 @@ const (
 	CronIdle     CronState = ops.CronIdle     // the job waits for its next tick
 )
 
-// The past.
+// Events, and the history of a key.
 type (
 	// Event is something that has happened to a lock or to a cron job.
 	Event = ops.Event

@@ -95,7 +95,7 @@ type terraformMemo struct {
 	Info json.RawMessage `json:"info"`
 }
 
-// maxLockInfo bounds the info, which the memo has.
+// maxLockInfo bounds the lock info of Terraform, which is stored in the lock's memo.
 const maxLockInfo = 32 << 10
 
 // request returns the key of a request and the lock info that its body has.

@@ -291,8 +291,8 @@ const (
 	reasonAbsent = "the task does not exist"
 )
 
-// again says if the key is kept once more for a task that asynq does not have, or "". One such task may have been deleted.
-// If the next one is missing as well, a program hands the lock over and does not enqueue.
+// again returns a text for a key that is repeatedly kept for a task that asynq does not have, or "". A single such task may
+// have been deleted. If the next tasks are missing as well, a program hands the lock over and does not enqueue.
 func (h *Handler) again(ctx context.Context, v *View, l ops.Lock) string {
 	if l.State != joblock.StateParked || l.Task == nil || l.Task.State != ops.TaskAbsent || !h.cfg.Desk.HasJournal() {
 		return ""

@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 )
 
-// keeper reads the state of the keepers. If there is nothing to show yet, it waits for the time any.
+// keeper reads the state of the keepers. If there is nothing to show yet, it waits for at most the parameter any.
 func (h *Handler) keeper(ctx context.Context, any time.Duration) (read[ops.Keeper], error) {
 	return getAs(ctx, h.cache, "keeper", terms{least: 2 * time.Second, newer: patience, any: any}, func(ctx context.Context) (ops.Keeper, error) {
 		k, err := h.cfg.Desk.Keeper(ctx)

@@ -349,8 +349,8 @@ func (p *printer) hide() {
 	}
 }
 
-// when returns the time t for a table, "" for the zero t. ago is the age of t by the clock that t is of, negative if t
-// is in the future.
+// when returns the time t for a table, "" for the zero t. ago is the age of t, by the clock that t was read from. It is
+// negative if t is in the future.
 func (p *printer) when(t time.Time, ago time.Duration) string {
 	switch {
 	case t.IsZero():
