@@ -80,7 +80,7 @@ func TestLockOfAJobThatRanWithoutItIsFreed(t *testing.T) {
 					t.Errorf("freed because %q", st.Reason)
 				}
 				text := w.log.String()
-				for _, want := range []string{`"level":"WARN","msg":"handoff: jobs have locks, and no keeper works`, `"level":"ERROR","msg":"handoff: a job has ended without taking its lock`} {
+				for _, want := range []string{`"level":"WARN","msg":"handoff: jobs have locks, but no keeper works`, `"level":"ERROR","msg":"handoff: a job has ended without taking its lock`} {
 					if strings.Count(text, want) != 1 {
 						t.Errorf("log is %s, want once %s", text, want)
 					}

@@ -330,7 +330,7 @@ func TestConfig(t *testing.T) {
 		"without a user": {URLs: []string{"https://u:secret@h"}},
 		"in the clear":   {URLs: []string{"http://locks.internal"}, Token: token},
 		"Timeout":        {URLs: []string{"https://h"}, Timeout: -1},
-		"belong":         {URLs: []string{"https://h"}, CertFile: "cert"},
+		"set together":   {URLs: []string{"https://h"}, CertFile: "cert"},
 		"the authorit":   {URLs: []string{"https://h"}, CAFile: "/none"},
 		"need a URL":     {URLs: []string{"http://h"}, CAFile: "/none"},
 	} {
