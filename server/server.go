@@ -259,7 +259,7 @@ func (s *Server) await(wait func(context.Context)) error {
 	return nil
 }
 
-// begin is enter, and reports the wait or the stream to the Meter.
+// begin calls enter, and also reports the wait or the stream to the Meter.
 func (s *Server) begin(stream bool) (done func(), err error) {
 	left, err := s.enter()
 	if err != nil {

@@ -36,7 +36,7 @@ func endOf(m *moves) *scriptstep.Steps {
 		// the job.
 		Before: `if redis.pcall('EXISTS', first, first, second .. 'processed') ~= 1 -- 2 and 3 if there is a task
     and redis.pcall('HGET', first, 'state') ~= 'completed' then return 'not yet' end`,
-		// As runScheduled. The name of a job is the queue, a slash and the ID. The queue of a name with a percent sign is
+		// The script does what runScheduled does. The name of a job is the queue, a slash and the ID. The queue of a name with a percent sign is
 		// escaped.
 		After: `local queue, id = string.match(job, '^([^/%%]+)/(.+)$')
 local task = queue and ` + luaText(m.task) + `

@@ -10,7 +10,7 @@ import (
 // pauses grow from step to about a second, between attempts at what failed.
 type pauses struct{ step time.Duration }
 
-// newPauses returns the pauses for while the store does not answer.
+// newPauses returns the pauses between attempts while the store does not answer.
 func newPauses() *pauses { return &pauses{20 * time.Millisecond} }
 
 // next returns a pause between half of the present step and the whole step. The step grows by half each time.

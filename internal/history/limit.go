@@ -9,8 +9,8 @@ import (
 	"github.com/joblock/toolkit/internal/keyspace"
 )
 
-// CheckLimit looks for more than n beliefs at once in the permits of one limit. Check
-// finds two holders of the same permit.
+// CheckLimit looks for moments at which more than n holders believe that they have a permit of one limit. Two holders of
+// the same permit are found by Check.
 func CheckLimit(events []Event, n int) (out []Violation) {
 	limits := make(map[string][]*story)
 	for key, es := range byKey(events) {

@@ -17,7 +17,7 @@ type place struct {
 	asked      int64 // when the last call that found it was made
 }
 
-// came is a grant, and the earliest time at which its caller can have begun to wait.
+// came is a grant to a waiter, with the earliest time at which the waiter can have begun to wait.
 type came struct {
 	grant Event
 	since int64 // the Since of its place, 0 if none is known

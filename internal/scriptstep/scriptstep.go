@@ -18,8 +18,8 @@ type Steps struct {
 	// second, and must raise no error: redis.pcall instead of redis.call.
 	Before string
 
-	// After is the body of a function that runs when the release has given the key to a waiting job. The local job is
-	// that job, as in driver.Reply.Next. The function returns true if it has started the job. If it fails, the caller of
+	// After is the body of a function that runs when the release has given the key to a waiting job. The Lua variable
+	// job has the name of that job, as in driver.Reply.Next. The function returns true if it has started the job. If it fails, the caller of
 	// the release starts the job.
 	After string
 }

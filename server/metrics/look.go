@@ -26,7 +26,8 @@ type look[T any] struct {
 // again is the age at which a failed reading is repeated, if every is longer.
 const again = 5 * time.Second
 
-// begin starts a reading, if the latest is too old and none is under way. run starts a goroutine.
+// begin starts a reading, if the latest is too old and none is under way. The parameter run starts a function in a goroutine,
+// and returns false if it cannot.
 func (l *look[T]) begin(run func(func(ctx context.Context)) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
