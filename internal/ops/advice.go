@@ -27,9 +27,13 @@ func (s *story) actions(f Frees) []Offer {
 	}
 	if f.By != ByNothing {
 		effect := "The job frees the key at its end. There is no time at which that happens at the latest."
-		switch {
+		switch cool := s.task.cooldowns[s.Key]; {
 		case !f.Latest.IsZero():
 			effect = fmt.Sprintf("If %s: others can get the key from %s.", f.If, s.clock(f.Latest.Time))
+		case s.untilStart():
+			effect = "The job gives up the key when it starts. There is no time at which that happens at the latest."
+		case !f.JobEnds.IsZero() && cool > 0:
+			effect = fmt.Sprintf("The job ends at %s at the latest, with the pauses of asynq's default RetryDelayFunc. If it is then done, the key is free %s later.", s.clock(f.JobEnds.Time), length(cool))
 		case !f.JobEnds.IsZero():
 			effect = fmt.Sprintf("The job frees the key at its end: at %s at the latest, with the pauses of asynq's default RetryDelayFunc.", s.clock(f.JobEnds.Time))
 		}
@@ -61,8 +65,8 @@ func (s *story) permitActions(f Frees) []Offer {
 	if p == nil || p.Taken == 0 {
 		return all
 	}
-	if !f.Latest.IsZero() {
-		all = append(all, Offer{Name: ActWait, Effect: fmt.Sprintf("The next one that a holder gives back is free. If %s: number %d is free from %s.", f.If, p.soonest().Number, s.clock(f.Latest.Time))})
+	if soonest, ok := p.soonest(s.keeps()); ok && !f.Latest.IsZero() {
+		all = append(all, Offer{Name: ActWait, Effect: fmt.Sprintf("The next one that a holder gives back is free. If %s: number %d is free from %s.", f.If, soonest.Number, s.clock(f.Latest.Time))})
 	}
 	for _, l := range p.Permits[:min(permitsShown, len(p.Permits))] {
 		one := story{Lock: l, keeper: s.keeper, known: s.known, now: s.now}

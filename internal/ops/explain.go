@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,7 +76,7 @@ func (d *Desk) Explain(ctx context.Context, key string) (Explanation, error) {
 		return Explanation{}, err
 	}
 	var keeper Keeper
-	if lock.Job != "" && lock.Locked() {
+	if lock.Job != "" && lock.Locked() || lock.Permits != nil && slices.ContainsFunc(lock.Permits.Permits, func(l Lock) bool { return l.Job != "" }) {
 		if keeper, err = d.keepers(ctx, keyspace.Keepers); err != nil { // those that only watch change nothing
 			lock.problem("The keepers could not be read: %s.", err)
 		}

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/handoff"
 	"github.com/joblock/toolkit/internal/core"
 	"github.com/joblock/toolkit/internal/envelope"
 	"github.com/joblock/toolkit/internal/keyspace"
@@ -18,6 +20,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
 	"github.com/joblock/toolkit/joblock/jobs"
+	"github.com/joblock/toolkit/joblock/limit"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -424,6 +427,93 @@ func TestDangerOfDeletingAnAggregate(t *testing.T) {
 		if i := slices.IndexFunc(got.Actions, func(a Offer) bool { return a.Name == ActDeleteTask }); i < 0 || !strings.Contains(got.Actions[i].Danger, "3 tasks of a group") {
 			t.Errorf("%+v, want a danger that names the three tasks", got.Actions)
 		}
+	})
+}
+
+// A key whose job has it only until it starts, or which cools down after the job, is not free when the job ends.
+func TestExplainOfAKeyThatDoesNotEndWithItsJob(t *testing.T) {
+	for name, tt := range map[string]struct {
+		unique handoff.Unique
+		want   []string
+		ends   bool // JobEnds is known
+	}{
+		"neither":        {handoff.Unique{}, []string{"The worker frees the key when the job is done or has failed for good.", "If all 4 attempts that are left fail"}, true},
+		"until started":  {handoff.Unique{UntilStarted: true}, []string{"The worker frees the key when the job starts."}, false},
+		"a cooldown":     {handoff.Unique{Cooldown: 72 * time.Hour}, []string{"has failed for good. When the job is done, its key cools down for 3 d", "If all 4 attempts that are left fail"}, true},
+		"both":           {handoff.Unique{UntilStarted: true, Cooldown: time.Hour}, []string{"When the job starts, its key cools down for 1 h"}, false},
+		"of the next":    {handoff.Unique{OnConflict: handoff.KeepLast}, []string{"The worker frees the key when the job starts."}, false},
+		"next, cooldown": {handoff.Unique{OnConflict: handoff.KeepLast, Cooldown: time.Hour}, []string{"The worker frees the key when the job starts."}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			planted(t, func(t *testing.T, p *plant) {
+				client, err := handoff.NewClient(p.locks, p.client, p.inspector, nil)
+				testkit.WantNil(t, "NewClient", err)
+				defer func() { testkit.WantNil(t, "Close", client.Close(context.Background())) }()
+				key := "k"
+				tt.unique.Key = key
+				if tt.unique.OnConflict == handoff.KeepLast {
+					key = keyspace.Next(key)
+				}
+				_, err = client.Enqueue(t.Context(), tt.unique, asynq.NewTask("export", nil, asynq.MaxRetry(3), asynq.Timeout(time.Minute), asynq.ProcessIn(time.Hour)))
+				testkit.WantNil(t, "Enqueue", err)
+				e, err := p.Explain(t.Context(), key)
+				testkit.WantNil(t, "Explain", err)
+				checkSentences(t, e)
+				for _, want := range tt.want {
+					if !strings.Contains(e.Frees.Text, want) {
+						t.Errorf("%q is not in: %s", want, e.Frees.Text)
+					}
+				}
+				if e.Frees.JobEnds.IsZero() == tt.ends || !tt.ends && strings.Contains(e.Frees.Text, "the job ends by itself") {
+					t.Errorf("the latest end is %s: %s", e.Frees.JobEnds, e.Frees.Text)
+				}
+				for _, a := range e.Actions {
+					if frees := strings.Contains(a.Effect, "frees the key at its end"); a.Name == ActWait && frees != (name == "neither") {
+						t.Errorf("to wait: %s", a.Effect)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A keeper prolongs the permit of a job as long as the job lives, so the end of the reservation frees nothing.
+func TestExplainOfALimitWhosePermitsJobsHave(t *testing.T) {
+	planted(t, func(t *testing.T, p *plant) {
+		client, err := handoff.NewClient(p.locks, p.client, p.inspector, nil)
+		testkit.WantNil(t, "NewClient", err)
+		defer func() { testkit.WantNil(t, "Close", client.Close(context.Background())) }()
+		enqueue := func() {
+			t.Helper()
+			_, err := client.Enqueue(t.Context(), handoff.Unique{Key: "k", Limit: 2}, asynq.NewTask("export", nil, asynq.ProcessIn(24*time.Hour)))
+			testkit.WantNil(t, "Enqueue", err)
+		}
+		check := func(by FreesBy, known bool, want string) {
+			t.Helper()
+			e, err := p.Explain(t.Context(), "k")
+			testkit.WantNil(t, "Explain", err)
+			checkSentences(t, e)
+			waits := slices.ContainsFunc(e.Actions, func(o Offer) bool {
+				return o.Name == ActWait && strings.Contains(o.Effect, "neither renewed nor prolonged")
+			})
+			if f := e.Frees; f.By != by || f.Latest.IsZero() == known || !strings.Contains(f.Text, want) || waits != known {
+				t.Errorf("%+v and %+v, want %s, %t, %q", f, e.Actions, by, known, want)
+			}
+		}
+		enqueue()
+		lock, err := limit.New(p.locks, 2).TryAcquire(t.Context(), "k", joblock.NoRenew())
+		testkit.WantNil(t, "TryAcquire", err)
+		check(ByNone, false, "How many may have the key at a time is not known.")
+		if _, err := limit.New(p.locks, 2).TryAcquire(t.Context(), "k"); !errors.Is(err, joblock.ErrHeld) { // it says the number
+			t.Errorf("a third caller: %v, want ErrHeld", err)
+		}
+		check(ByHolder, true, "If it is not renewed, number "+map[string]string{"k%#1": "1", "k%#2": "2"}[lock.Key()]+" is free at")
+		testkit.WantNil(t, "Release", lock.Release(t.Context()))
+		enqueue()
+		check(ByJob, false, `A keeper prolongs their reservations until then. "joblock explain -- 'k%#1'" shows`)
+		p.retire()
+		time.Sleep(time.Minute)
+		check(ByHolder, true, "If it is not renewed, number ")
 	})
 }
 

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,8 +19,19 @@ const (
 	recovery = 2 * time.Minute
 )
 
-// byWorker is the first sentence about a key of a live job.
-const byWorker = "The worker frees the key when the job is done or has failed for good."
+// byWorker returns the first sentence about a key of a live job.
+func (s *story) byWorker() string {
+	cool := s.task.cooldowns[s.Key]
+	switch {
+	case s.untilStart() && cool > 0:
+		return fmt.Sprintf("When the job starts, its key cools down for %s (handoff.Unique.Cooldown), and is then free.", length(cool))
+	case s.untilStart():
+		return "The worker frees the key when the job starts."
+	case cool > 0:
+		return fmt.Sprintf("The worker frees the key when the job has failed for good. When the job is done, its key cools down for %s (handoff.Unique.Cooldown), and is then free.", length(cool))
+	}
+	return "The worker frees the key when the job is done or has failed for good."
+}
 
 // frees says what frees the key without intervention. It follows the rows of package worker's EXITS.md; a test has a row
 // for each state of a lock and each state of its job.
@@ -53,6 +65,9 @@ func (s *story) frees() Frees {
 	return s.keptForJob()
 }
 
+// untilStart reports whether the job has the key only until it starts.
+func (s *story) untilStart() bool { return slices.Contains(s.task.untilStart, s.Key) }
+
 // isRun reports whether a label may be that of "joblock run": the machine, the process and the name of the command.
 func isRun(label string) bool {
 	process, command, ok := strings.Cut(label, " ")
@@ -84,19 +99,26 @@ func (s *story) freeKey() Frees {
 // soonestPermit is for the key of a limit or a sequence.
 func (s *story) soonestPermit() Frees {
 	p := s.Permits
-	if p.N == 0 || p.Taken < p.N {
-		free := "at least one is free"
-		if p.N > 0 {
-			free = fmt.Sprintf("%d are free", p.N-p.Taken)
-			if p.Kind == KindLimit {
-				free += fmt.Sprintf(" for a caller that uses the limit with %d", p.N)
-			}
-		} else if len(s.Line) > 0 {
-			free = "how many there are is not known"
+	if p.N == 0 {
+		text := "How many may have the key at a time is not known."
+		if p.Kind == KindLimit && p.Waiting == 0 {
+			text += " A caller that was refused, or had to wait, in the last day would have said it."
 		}
-		return Frees{By: ByNone, Text: fmt.Sprintf("Of those that may have the key at a time, %s.", free)}
+		return Frees{By: ByNone, Text: text}
 	}
-	soonest := p.soonest()
+	if p.Taken < p.N {
+		text := fmt.Sprintf("Of those that may have the key at a time, %d are free", p.N-p.Taken)
+		if p.Kind == KindLimit {
+			text += fmt.Sprintf(" for a caller that uses the limit with %d", p.N)
+		}
+		return Frees{By: ByNone, Text: text + "."}
+	}
+	soonest, ok := p.soonest(s.keeps())
+	if !ok {
+		return Frees{By: ByJob, Text: fmt.Sprintf(
+			"All are taken, and jobs have them. The first one whose job is done or has failed for good is free. A keeper prolongs their reservations until then. \"joblock explain -- %s\" shows what the job of number %d does, and when it ends at the latest.",
+			Shell(p.Permits[0].Key), p.Permits[0].Number)}
+	}
 	return Frees{
 		By: ByHolder, Latest: soonest.ReservedUntil, If: "it is neither renewed nor prolonged",
 		Text: fmt.Sprintf("All are taken. The first one that a holder gives back is free. If it is not renewed, number %d is free at %s.", soonest.Number, s.clock(soonest.ReservedUntil.Time)),
@@ -119,10 +141,13 @@ func (s *story) untilReserved(text, condition string) Frees {
 func (s *story) heldForJob() Frees {
 	switch t := &s.task; {
 	case t.State == "active" && t.Crashed:
-		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" The worker of this attempt seems to be dead. If so, its lease ends at %s at the latest, the lock stays with the job, and asynq schedules the next attempt within %s.", s.clock(s.ExpiresAt.Time), length(recovery))}
+		return Frees{By: ByJob, Text: s.byWorker() + fmt.Sprintf(" The worker of this attempt seems to be dead. If so, its lease ends at %s at the latest, the lock stays with the job, and asynq schedules the next attempt within %s.", s.clock(s.ExpiresAt.Time), length(recovery))}
 	case t.State == "active":
-		text := byWorker + " After an attempt that fails, the lock is kept for the next attempt."
-		if t.Timeout > 0 {
+		text := s.byWorker()
+		if !s.untilStart() {
+			text += " After an attempt that fails, the lock is kept for the next attempt."
+		}
+		if t.Timeout > 0 && !s.untilStart() {
 			text += fmt.Sprintf(" An attempt may take %s.", length(t.Timeout.Duration()))
 			if left := t.Attempts - t.Attempt + 1; left > 1 {
 				text += fmt.Sprintf(" With this one %d attempts are left: %s in all, plus the pauses between them.", left, length(time.Duration(left)*t.Timeout.Duration()))
@@ -140,9 +165,9 @@ func (s *story) heldForJob() Frees {
 			"The attempt that still runs after its job has ended frees the key when it returns. Its worker renews the lease for %s at most after the time of the attempt is up, if it has the usual settings. If the lease is not renewed, a keeper frees the key at %s at the latest.",
 			length(overrun), s.clock(at.Time))}
 	case t.State == TaskNoQueue, t.State == TaskUnknown:
-		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" If the worker dies, the lease ends at %s, and the lock is kept for the job, until %s unless it is freed before.", s.clock(s.ExpiresAt.Time), s.clock(s.ReservedUntil.Time))}
+		return Frees{By: ByJob, Text: s.byWorker() + fmt.Sprintf(" If the worker dies, the lease ends at %s, and the lock is kept for the job, until %s unless it is freed before.", s.clock(s.ExpiresAt.Time), s.clock(s.ReservedUntil.Time))}
 	default: // pending, scheduled, retry, aggregating, in the archive for a pause
-		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" An earlier attempt still holds the lock, and the next attempt waits until it returns or its lease ends. Its worker renews the lease for %s at most after the time of the attempt is up, if it has the usual settings.", length(overrun))}
+		return Frees{By: ByJob, Text: s.byWorker() + fmt.Sprintf(" An earlier attempt still holds the lock, and the next attempt waits until it returns or its lease ends. Its worker renews the lease for %s at most after the time of the attempt is up, if it has the usual settings.", length(overrun))}
 	}
 }
 
@@ -156,13 +181,13 @@ func (s *story) keptForJob() Frees {
 	case t.State == TaskNoQueue:
 		return s.untilReserved("No process here knows the job's queue. A keeper whose process has met the queue frees the key within about "+length(s.grace()+s.keeper.every())+"; any other keeper leaves the lock alone. Without a keeper that knows the queue, the end of the reservation frees the key, at %s.", "no keeper knows the queue")
 	case t.State == TaskUnknown && !s.keeps():
-		return s.untilReserved(byWorker+" If the job does not run again, the end of the reservation frees the key, at %s: no keeper works that would prolong it.", "the job does not run before")
+		return s.untilReserved(s.byWorker()+" If the job does not run again, the end of the reservation frees the key, at %s: no keeper works that would prolong it.", "the job does not run before")
 	case t.State == TaskUnknown:
-		return Frees{By: ByJob, Text: fmt.Sprintf(byWorker+" If the job is over or does not exist, a keeper frees the key within %s.", length(s.grace()+s.keeper.every()))}
+		return Frees{By: ByJob, Text: s.byWorker() + fmt.Sprintf(" If the job is over or does not exist, a keeper frees the key within %s.", length(s.grace()+s.keeper.every()))}
 	case t.Snoozed:
-		return Frees{By: ByJob, Text: byWorker + " Its task comes back from the archive after the pause. If the worker has died, a keeper takes the task out of the archive."}
+		return Frees{By: ByJob, Text: s.byWorker() + " Its task comes back from the archive after the pause. If the worker has died, a keeper takes the task out of the archive."}
 	}
-	text := byWorker
+	text := s.byWorker()
 	switch t := &s.task; {
 	case t.State == "active" && (t.Crashed || s.State == joblock.StateOrphaned):
 		text += fmt.Sprintf(" The worker of this attempt has died or is cut off: asynq schedules the next attempt within %s, and that attempt gets the lock.", length(recovery))

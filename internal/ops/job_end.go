@@ -52,9 +52,12 @@ func (t Task) endsBy(now time.Time) (at time.Time, left int) {
 	}
 }
 
+// ifUsual says what the latest end of a job depends on.
+const ifUsual = " That holds with free workers and asynq's default RetryDelayFunc: a RetryDelayFunc or a MaxHold of the worker is not known here."
+
 // lasts adds to f the latest time at which the job of the lock ends by itself.
 func (s *story) lasts(f Frees) Frees {
-	if f.By != ByJob {
+	if f.By != ByJob || s.untilStart() {
 		return f
 	}
 	at, left := s.task.endsBy(s.now)
@@ -63,7 +66,7 @@ func (s *story) lasts(f Frees) Frees {
 		f.JobEnds = Time{at}
 		f.Text += " The key is free when the last step of its chain is done, or when a step has failed for good."
 		if !at.IsZero() {
-			f.Text += fmt.Sprintf(" If each step succeeds only at its last attempt, that is at %s at the latest (%s).", s.clock(at), s.until(at))
+			f.Text += fmt.Sprintf(" If each step succeeds only at its last attempt, that is at %s at the latest (%s), pauses between attempts included."+ifUsual, s.clock(at), s.until(at))
 		}
 		return f
 	}
@@ -75,7 +78,7 @@ func (s *story) lasts(f Frees) Frees {
 	case left == 1:
 		f.Text += fmt.Sprintf(" One attempt is left: if a worker is free, the job ends by itself at %s at the latest (%s).", s.clock(at), s.until(at))
 	default:
-		f.Text += fmt.Sprintf(" If all %d attempts that are left fail, the job ends by itself at %s at the latest (%s), pauses between attempts included. That holds with free workers and asynq's default RetryDelayFunc: a RetryDelayFunc or a MaxHold of the worker is not known here.", left, s.clock(at), s.until(at))
+		f.Text += fmt.Sprintf(" If all %d attempts that are left fail, the job ends by itself at %s at the latest (%s), pauses between attempts included."+ifUsual, left, s.clock(at), s.until(at))
 	}
 	return f
 }

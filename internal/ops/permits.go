@@ -78,10 +78,15 @@ func (p *Permits) Doubt() string {
 	return ""
 }
 
-// soonest returns the permit that is free for others first, unless it is renewed or prolonged. At least one permit must
-// be taken.
-func (p *Permits) soonest() Lock {
-	return slices.MinFunc(p.Permits, func(a, b Lock) int { return a.ReservedUntil.Compare(b.ReservedUntil.Time) })
+// soonest returns the permit that is free for others first, unless it is renewed or prolonged. With keeps, a keeper works,
+// which prolongs the permits of jobs: they do not count. ok is false if no permit counts.
+func (p *Permits) soonest(keeps bool) (soonest Lock, ok bool) {
+	for _, l := range p.Permits {
+		if (l.Job == "" || !keeps) && (!ok || l.ReservedUntil.Before(soonest.ReservedUntil.Time)) {
+			soonest, ok = l, true
+		}
+	}
+	return soonest, ok
 }
 
 // read notes when the records were read.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -73,6 +74,11 @@ type Task struct {
 	// members is how many tasks of a group asynq has aggregated into the task, as far as the header can be believed.
 	members int
 	next    []chain.Step // that follow in the chain, likewise
+
+	// untilStart has the keys that the job has only until it starts, and cooldowns says for how long a key stays taken after that,
+	// or after the job is done; likewise.
+	untilStart []string
+	cooldowns  map[string]time.Duration
 
 	// cancels says that the job was enqueued with handoff.CancelInProgress, as far as the header can be believed.
 	cancels bool
@@ -149,7 +155,13 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 		for _, token := range env.Tokens {
 			t.owners, t.keys = append(t.owners, token.Digest()), append(t.keys, token.Key())
 		}
-		t.members = env.Members
+		for _, token := range env.UntilStart {
+			t.untilStart = append(t.untilStart, token.Key())
+		}
+		t.cooldowns = make(map[string]time.Duration, len(env.Cooldowns))
+		for _, c := range env.Cooldowns {
+			t.cooldowns[c.Token.Key()] = c.For
+		}
 		if env.Chain != nil {
 			t.Chain, t.next = chainText(env.Chain), env.Chain.Next
 		}
