@@ -89,7 +89,7 @@ func TestDeploysOfAChangedJob(t *testing.T) {
 		if len(told) != 2 {
 			t.Fatalf("reported %d times that the job has changed, want once for each new definition", len(told))
 		}
-		if text := told[0].Err.Error(); !strings.Contains(text, `the job was "CRON_TZ=UTC * * * * *" of program`) || !strings.Contains(text, `and is now "CRON_TZ=UTC 0-58 * * * *" of program`) {
+		if text := told[0].Err.Error(); !strings.Contains(text, `the spec was "CRON_TZ=UTC * * * * *", of program`) || !strings.Contains(text, `and is now "CRON_TZ=UTC 0-58 * * * *", of program`) {
 			t.Errorf("reported as %s", text)
 		}
 		if strings.Contains(c.logs.String(), `level=WARN msg="scheduler: redefined"`) {

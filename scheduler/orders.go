@@ -32,7 +32,7 @@ type news struct {
 
 var (
 	errOrdersForeign = errors.New("scheduler: the value at the key of pauses and triggers is not a lock")
-	errOrdersSilent  = errors.New("scheduler: the store has not answered for the pauses and triggers")
+	errOrdersSilent  = errors.New("scheduler: no answer from the store about pauses and triggers")
 
 	// errOrdersUnread ends a dispatch of a node that cannot read the orders since its start, and does not know the store's
 	// time.

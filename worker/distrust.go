@@ -22,7 +22,7 @@ const elsewhere envelope.Cause = "another store"
 // foreignRecord is the cause about a record that this build cannot read: a core.ErrForeign.
 const foreignRecord envelope.Cause = "foreign record"
 
-const runsWithout = "worker: the locks in a task's header count for nothing, and the task runs without locks: "
+const runsWithout = "worker: the locks in a task's header are ignored, and the task runs without locks: "
 
 var distrustTexts = map[envelope.Cause]string{
 	envelope.Unknown: "worker: a task's header was sealed with a key that is not known here, so this worker cannot verify which locks " +

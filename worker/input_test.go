@@ -52,7 +52,7 @@ func TestHostileHeaders(t *testing.T) {
 				if told := p.heard(); len(told) != 2 {
 					t.Errorf("the ErrorHandler heard %+v, want the two failures", told)
 				}
-				r.wantLoggedOnce("locks in a task's header count for nothing")
+				r.wantLoggedOnce("locks in a task's header are ignored")
 				if strings.Contains(r.log.String(), core.Token(tokens[0]).Owner()) {
 					t.Error("the log shows the owner token")
 				}

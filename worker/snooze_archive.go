@@ -165,8 +165,8 @@ func (e *archiveSnoozeError) left(a *attempt, due time.Time) bool {
 		return false
 	case verdict.GiveUp:
 		if err != nil {
-			a.log().Warn("worker: a task that was snoozed by way of asynq's archive is gone: " +
-				"the task was run or deleted there, or the archive was full")
+			a.log().Warn("worker: a task that was snoozed by way of asynq's archive is gone from asynq: " +
+				"it was run or deleted while it was in the archive, or the archive was full")
 		}
 		return true
 	}

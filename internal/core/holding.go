@@ -224,7 +224,7 @@ func (h *holding) timePassed(now time.Time) step {
 	why := &Error{Code: driver.CodeLost, Key: h.key, Detail: "no renewal was answered before the trust deadline"}
 	// Redis is not to blame if the deadline was seen late: the operator should begin with this machine.
 	if late := now.Sub(h.trust); late > time.Second {
-		why.Detail += fmt.Sprintf("; seen %s after it: this process stood still", late.Round(time.Millisecond))
+		why.Detail += fmt.Sprintf("; seen %s after it: this process was paused", late.Round(time.Millisecond))
 	} else if late = now.Round(0).Sub(h.trust.Round(0)); late > time.Second {
 		why.Detail += fmt.Sprintf("; seen %s after it, by the wall clock: this machine slept, or its clock was set", late.Round(time.Millisecond))
 	}

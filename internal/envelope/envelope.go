@@ -220,9 +220,9 @@ const (
 
 func (d *Distrust) Error() string {
 	if d.Of != "" {
-		return fmt.Sprintf("the locks in the task's header count for nothing (%s): the header was sealed for %s", d.Cause, d.Of)
+		return fmt.Sprintf("the locks in the task's header are ignored (%s): the header was sealed for %s", d.Cause, d.Of)
 	}
-	return fmt.Sprintf("the locks in the task's header count for nothing (%s): %s", d.Cause, d.Err)
+	return fmt.Sprintf("the locks in the task's header are ignored (%s): %s", d.Cause, d.Err)
 }
 
 func (d *Distrust) Unwrap() error { return d.Err }

@@ -675,7 +675,7 @@ func (c *checkup) cronJob(now time.Time, j CronJob) {
 				c.add(Warning, "cron", where, t.Text, "a node of another release was left up, or two applications use the same scope", "bring that node to the release of node "+j.SpecBy+", or stop it; or give each application a scope of its own")
 			}
 		case troubleOverrun:
-			c.add(Warning, "cron", where, t.Text, "the job stands still until the function returns: its ticks overlap, and no other node takes it over", "let the function end when its context does; a restart of that process frees the job")
+			c.add(Warning, "cron", where, t.Text, "the job does not run again until the function returns: its ticks overlap, and no other node takes it over", "let the function end when its context does; a restart of that process frees the job")
 		case troubleStuck:
 			c.add(Warning, "cron", where, t.Text, "what the job is for is not done at its ticks", "see why that run or task does not end: "+cronCommand("get", j.Scope, j.Name)+" shows what is in the way; a task that fails again and again is on record in its queue until its retries are used up (joblock jobs get)")
 		case troubleDied:

@@ -102,7 +102,7 @@ func (n *checkedServer) native(ctx context.Context, rdb *redis.Client) {
 	case err == redis.Nil:
 		n.well(n.addr, "scripts", "a lock without waiters is taken and released without one")
 	case err != nil && strings.HasPrefix(err.Error(), "ERR "):
-		n.well(n.addr, "scripts", "each call is one; Redis from 8.4 on and Valkey from 8.1 on can do without for most")
+		n.well(n.addr, "scripts", "each call runs a script; Redis 8.4 and Valkey 8.1 or later need none for most calls")
 	}
 }
 

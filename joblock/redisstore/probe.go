@@ -42,7 +42,7 @@ func (c *check) probe(ctx context.Context) error {
 		c.add(Finding{Fault, "", "permissions", "this user may not " + p.step + ": " + err.Error(), "such calls fail", c.fix(err.Error())})
 		err = nil
 	case errors.Is(err, errTooFew):
-		c.add(Finding{Fault, "", "replicas", err.Error(), "no lock can be had, and those that are held will be lost",
+		c.add(Finding{Fault, "", "replicas", err.Error(), "no lock can be acquired, and held locks will be lost",
 			"connect more replicas, or lower Config.Replicas"})
 		err = nil
 	case err != nil:

@@ -77,7 +77,7 @@ var clusterRights = area{severity: Fault, subject: "permissions", means: "the no
 	rights: []right{{"cluster|slots", "CLUSTER SLOTS"}, {"asking", "ASKING"}}}
 
 // replicaRights are for Config.Replicas.
-var replicaRights = area{severity: Fault, subject: "permissions", means: "with Config.Replicas no lock can be had",
+var replicaRights = area{severity: Fault, subject: "permissions", means: "with Config.Replicas no lock can be acquired",
 	rights: []right{{"wait", "WAIT 0 1"}}}
 
 // areas returns the areas that this Store needs.

@@ -85,7 +85,7 @@ var grantCases = []testCase{
 				k.Errorf("held under fence %d, then granted %+v; want the record's fence %d, and a larger one", refused.Fence, *p.Grant, before.Fence)
 			}
 		}
-		// The same if an Acquire of another waiter makes the grant.
+		// A grant that the Acquire of another waiter makes is newer, too.
 		k.join(first)
 		k.runOut("key")
 		refused := k.join(second)

@@ -432,7 +432,7 @@ var indexCases = []testCase{
 				req.Cursor = got.Next
 			}
 			if sum < 0 || sum > 1.5 {
-				k.Errorf("the pages of part %d are %v of the part, want about 1, or 0", part, sum)
+				k.Errorf("the pages of part %d add up to %v of the whole, want about 1, or 0 if the store does not know", part, sum)
 			}
 		}
 		if len(stays) > 0 {

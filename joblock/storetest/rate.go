@@ -53,7 +53,7 @@ func (k *kit) wantCalled(most int, want ...string) {
 	req := k.startReq("key", "")
 	req.Kind, req.Most = driver.AdmitCall, most
 	if got := k.admit(req, driver.OutcomeOK).Called; !slices.Equal(got, want) {
-		k.Errorf("called are %q, want %q", got, want)
+		k.Errorf("called %q, want %q", got, want)
 	}
 }
 

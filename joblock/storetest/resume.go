@@ -23,7 +23,7 @@ var resumeCases = []testCase{
 			k.Errorf("record %+v does not match the request", r)
 		}
 		if !within(r.Lease, long) || r.Reserved <= 9*long {
-			k.Errorf("lease %s, reserved %s, want %s, and the %s of the park", r.Lease, r.Reserved, long, 10*long)
+			k.Errorf("lease %s, reserved %s, want %s and, as parked, %s", r.Lease, r.Reserved, long, 10*long)
 		}
 	}},
 	{"a token of an ownership that has ended does not continue a later one of its owner", func(k *kit) {

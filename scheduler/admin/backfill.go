@@ -59,7 +59,7 @@ func (a *Admin) checkRange(op, name string, l *ledger.Ledger, now, from, to time
 	case from.Unix() < 0:
 		return 0, records.Invalid(op, name, "the range begins at %s, must not begin before 1970", from.Format(time.RFC3339))
 	case to.Before(from):
-		return 0, records.Invalid(op, name, "the range ends at %s, before its begin at %s", to.Format(time.RFC3339), from.Format(time.RFC3339))
+		return 0, records.Invalid(op, name, "the range ends at %s, before it begins at %s", to.Format(time.RFC3339), from.Format(time.RFC3339))
 	case to.After(now):
 		return 0, records.Invalid(op, name, "the range ends at %s, must not end in the future; the store's clock shows %s",
 			to.Format(time.RFC3339), now.UTC().Format(time.RFC3339))

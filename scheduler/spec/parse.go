@@ -86,7 +86,7 @@ func (s *Spec) finish(zone *time.Location) error {
 		return fmt.Errorf("is from %s until %s, must not end before it begins", formatBegin(s.limits.from), formatEnd(s.limits.until))
 	}
 	if s.limits.leavesOutAll() {
-		return errors.New("except leaves out each day of the year, must leave some days in")
+		return errors.New("except leaves out every day of the year, must leave at least one")
 	}
 	slices.SortFunc(s.rules, rule.compare)
 	s.rules = slices.Compact(s.rules)
@@ -185,7 +185,7 @@ func parseSeconds(name, text string, least, most time.Duration) (int64, error) {
 func parseCalendar(words []string) (calendar, error) {
 	if len(words) > 0 {
 		if name, ok := zoneWord(words[0]); ok {
-			return calendar{}, fmt.Errorf("has the zone %q inside, must have one zone for all, at the beginning", name)
+			return calendar{}, fmt.Errorf("has the zone %q in the middle, must have one zone, at the beginning", name)
 		}
 	}
 	if len(words) == 5 {
@@ -305,7 +305,7 @@ func (c *calendar) parsePart(i int, part string) (star bool, err error) {
 	case i == dom && strings.HasSuffix(text, "-L") && !strings.HasPrefix(text, "L"):
 		return false, fmt.Errorf("%s is %q, must be a range of numbers: %s31 goes on to the last day of each month", f.name, part, text[:len(text)-1])
 	case i == dow && text == "L":
-		return false, fmt.Errorf("%s is %q, must be sat for each Saturday, as in Quartz, or like satL for the last Saturday of the month", f.name, part)
+		return false, fmt.Errorf("%s is %q, must be sat for each Saturday, which is the L of Quartz, or like satL for the last Saturday of the month", f.name, part)
 	case i == dom && strings.HasPrefix(text, "L-"):
 		n, err := number(text[2:])
 		if err != nil || n < 1 || n > 30 {

@@ -112,7 +112,7 @@ func (l *Ledger) nextOfBackfill(rules *Job, m Moment) (d Due, ok bool, err error
 	over := next.IsZero() || next.UnixMilli() > b.To
 	if over || b.Stop || l.begunOfBackfill() >= MaxBackfill {
 		if b.End = m.Now.UnixMilli(); !over && !b.Stop {
-			err = fmt.Errorf("scheduler: the backfill has had %d ticks, because the spec has changed; ticks from %s on are not executed",
+			err = fmt.Errorf("scheduler: the new spec gives the range of the backfill more than %d ticks; ticks from %s on are not executed",
 				MaxBackfill, next.UTC().Format(time.RFC3339))
 		}
 		return Due{}, false, err

@@ -50,7 +50,7 @@ func (l *Ledger) define(j *Job, m Moment) []News {
 	d, now := &l.Definition, m.Now.UnixMilli()
 	change := errors.New("its options have changed")
 	if l.Spec != j.SpecText || d.Program != j.Program {
-		change = fmt.Errorf("the job was %q of program %q, and is now %q of program %q", l.Spec, d.Program, j.SpecText, j.Program)
+		change = fmt.Errorf("the spec was %q, of program %q, and is now %q, of program %q", l.Spec, d.Program, j.SpecText, j.Program)
 	}
 	at := slices.Index(d.By, j.Fingerprint)
 	others := slices.DeleteFunc(d.By, func(other string) bool { return other == j.Fingerprint })

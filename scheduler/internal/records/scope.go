@@ -105,7 +105,7 @@ func (s *Scope) wait(ctx context.Context, key string, lane int) (*joblock.Lock, 
 // Release releases a lock, and logs a failure: the Locker repeats a release without an answer.
 func (s *Scope) Release(ctx context.Context, lock *joblock.Lock) {
 	if err := lock.Release(ctx); err != nil && !errors.Is(err, joblock.ErrLost) { // the Locker has logged the loss
-		s.Log.Warn("scheduler: a lock was not released", "key", lock.Key(), "err", err)
+		s.Log.Warn("scheduler: could not release a lock", "key", lock.Key(), "err", err)
 	}
 }
 

@@ -92,7 +92,7 @@ The lock is renewed while COMMAND runs. COMMAND is stopped, with all that it has
   Redis has lost the lock               SIGKILL at once
 
 So COMMAND is dead before anybody else gets the lock, with three exceptions. After a forced release, the next holder may
-begin some instants before COMMAND is dead. A machine or a process may stand still at that moment. And COMMAND may be
+begin some instants before COMMAND is dead. A machine or a process may be paused at that moment. And COMMAND may be
 only the client of work that runs elsewhere, as with docker run, ssh, systemd-run and kubectl exec: the client dies, and
 the work goes on. So run joblock where the work runs:
   docker run IMAGE joblock run KEY -- ...    ssh HOST joblock run KEY -- ...    kubectl exec POD -- joblock run KEY -- ...

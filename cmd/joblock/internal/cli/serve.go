@@ -91,7 +91,7 @@ func newServe(s *server) *cobra.Command {
 of servers with the same Redis are replicas of each other.
 
 When serve listens, it writes a line for the shell to the standard output, and from then on log lines to the standard
-error. If Redis is away, serve serves all the same: /readyz says that the server is not ready.
+error. If Redis is unreachable, serve serves all the same: /readyz says that the server is not ready.
 
 Serve listens on this machine alone, unless it has a certificate (--cert) and accounts (--accounts). Without --accounts
 every caller has every right. "joblock token new" makes accounts. A changed file of accounts is read within a second.
@@ -100,7 +100,7 @@ Metrics for Prometheus are at /metrics, for callers with the scope read and with
 are also served at a separate address, without TLS or tokens. That address must be on this machine, unless --insecure says
 that others cannot reach it.
 
-INT and TERM end serve in order: /readyz says no, each lock of a stream is parked for its client, who resumes it at
+INT and TERM end serve gracefully: /readyz fails, each lock of a stream is parked for its client, who resumes it at
 another replica, and requests that run end. A second signal ends serve at once. Locks without a stream are not
 concerned: they live in Redis.
 
@@ -108,10 +108,10 @@ With --check, serve asks the server that listens at --listen whether it is ready
 containers.
 
 Exit codes:
-  0         a signal has ended serve in order; with --check: the server is ready
+  0         a signal has ended serve gracefully; with --check: the server is ready
   64        wrong usage; a bad file of accounts, a bad certificate
   69        with --check: the server is not ready, or there is none
-  70        the server cannot listen, or did not end in order within --drain-timeout
+  70        the server cannot listen, or did not end within --drain-timeout
   128+n     a second signal, n, has ended serve at once`,
 		Example: `  joblock serve
   joblock serve --demo
@@ -161,7 +161,7 @@ Exit codes:
 	f.BoolVar(&o.saasignal, "saasignal", false, "serve SaaSignal's locks API, at /infra/locks/")
 	f.BoolVar(&o.terraform, "terraform", false, "serve the locking of Terraform's http backend: lock_address and unlock_address are …/terraform/NAME, and the key is terraform:NAME")
 	f.DurationVar(&o.drainDelay, "drain-delay", 0, "after a signal, how long to serve on while /readyz says no, at most 10m")
-	f.DurationVar(&o.drainTimeout, "drain-timeout", 20*time.Second, "how long the end in order may take, after --drain-delay")
+	f.DurationVar(&o.drainTimeout, "drain-timeout", 20*time.Second, "how long a graceful end may take, after --drain-delay")
 	f.StringVar(&o.logFormat, "log-format", "text", "`FORMAT` of log lines: text or json")
 	f.StringVar(&o.logLevel, "log-level", "info", "least `LEVEL` of log lines: debug, info, warn or error; each request is an info")
 	return cmd
@@ -347,7 +347,7 @@ func (s *serving) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// serve serves until first ends, and then shuts down in order, or at once when second ends.
+// serve serves until first ends, and then shuts down gracefully, or at once when second ends.
 func (o *serveOptions) serve(first, second context.Context, cmd *cobra.Command) (err error) {
 	logger := o.logger(cmd.ErrOrStderr())
 	var all serving
