@@ -25,7 +25,7 @@
 // # Errors
 //
 // New and NewServer connect to nothing. Their errors are about arguments: each matches joblock.ErrInvalid and names the
-// value and the bound. If Redis is away or the password is wrong, Ping and every call return joblock.ErrUnavailable; a
+// value and the bound. If Redis is unreachable or the password is wrong, Ping and every call return joblock.ErrUnavailable; a
 // server starts, logs errors and recovers when Redis is back. A process that should not start without Redis calls Ping
 // first. Ping also serves as a readiness probe.
 //
@@ -33,7 +33,7 @@
 //
 // Close ends the parts in the only order in which no part needs one that has ended:
 //
-//	1  the functions of Go   their contexts end, and Close waits for them: schedulers claim no more ticks
+//	1  functions run by Go   their contexts end, and Close waits for them: schedulers claim no more ticks
 //	2  the asynq servers     Shutdown; asynq waits for handlers for its ShutdownTimeout
 //	3  their Workers         handlers that Shutdown cancelled park or release their locks; the keepers end
 //	4  Jobs                  enqueues of unknown outcome are settled

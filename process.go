@@ -75,7 +75,7 @@ type Process struct {
 // redisOpt. The locks have connections of their own, with the same options.
 //
 // An error matches joblock.ErrInvalid: redisOpt is nil or makes no go-redis client, or a field of cfg is out of bounds.
-// Only Config.Worker is checked by NewServer.
+// NewServer checks Config.Worker.
 func New(redisOpt asynq.RedisConnOpt, cfg *Config) (*Process, error) {
 	if redisOpt == nil {
 		return nil, invalid(opNew, "the options of asynq are nil")
@@ -215,7 +215,7 @@ func (p *Process) Go(f func(ctx context.Context) error) {
 }
 
 // Close ends all parts, in the order in the package comment. ctx bounds the wait: give it some seconds more than the
-// longer of the ShutdownTimeout of asynq.Config, 8 s by default, and, for a Scheduler in Go, of scheduler.Config.Grace,
+// longer of the ShutdownTimeout of asynq.Config, 8 s by default, and, if Go runs a Scheduler, of scheduler.Config.Grace,
 // 30 s by default. What still runs then is cut off. A second Close does nothing and returns nil, and so does Close of a
 // nil Process.
 func (p *Process) Close(ctx context.Context) error {

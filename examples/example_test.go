@@ -243,8 +243,8 @@ func Example_watch() {
 	store, err := redisstore.New(rdb, nil)
 	check(err)
 	locks, err := joblock.New(store, &joblock.Config{
-		Observer: slogobserver.New(logger, nil), // event.Observers joins several, such as otelobserver's
-		Logger:   slog.New(slog.DiscardHandler), // it would log losses a second time
+		Observer: slogobserver.New(logger, nil), // event.Observers combines several
+		Logger:   slog.New(slog.DiscardHandler), // or each loss is logged twice
 	})
 	check(err)
 	// observe]
@@ -302,7 +302,7 @@ func Example_schedule() {
 	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
 	check(err)
 	check(s.Func("rollup", "0 3 * * *", rollup)) // rollup(ctx), on one node, every night
-	// MaxRetry, because with asynq's default of 25 retries one failing task could skip the ticks of 20 days.
+	// MaxRetry, because asynq's default of 25 retries takes up to 20 days.
 	check(s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil, asynq.MaxRetry(5)), asynq.Retention(time.Minute))))
 	// schedule]
 	_, err = admin.Of(s).Trigger(ctx, "rollup") // without waiting for 03:00

@@ -30,8 +30,9 @@ type Config struct {
 type Client enqueue.Client
 
 // NewClient returns a Client that enqueues with client. When an enqueue fails, it looks the task up with inspector.
-// Both must work on the same Redis. The Client closes none of its arguments. cfg may be nil. An error matches
-// joblock.ErrInvalid: another argument is nil, locks must come from joblock.New, or a field of cfg is out of bounds.
+// Both must work on the same Redis. The Client closes none of its arguments. cfg may be nil. The error matches
+// joblock.ErrInvalid if another argument is nil, if locks was not made by joblock.New, or if a field of cfg is out of
+// bounds.
 func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector, cfg *Config) (*Client, error) {
 	c, err := enqueue.New(locks, client, inspector, (*enqueue.Config)(cfg))
 	return (*Client)(c), err
@@ -186,8 +187,8 @@ func (c *Client) Job(ctx context.Context, key string) (Result, error) {
 //	joblock.ErrNotOwner  another job has the TaskID by now
 //	joblock.ErrInvalid   done has no task; the job is in a sequence, a group or the line of worker.OverlapConfig.InLine, or asynq has made its task of a group; the time is not before its Deadline, or
 //	                     later than a lock can be reserved
-//	joblock.ErrUnavailable, with which the job may have either time: call again. Also with a version of asynq whose
-//	                     scripts this build does not know: nothing has changed
+//	joblock.ErrUnavailable  the store did not answer: the job may have either time, so call again. Or this build does not
+//	                        know the scripts of this version of asynq: nothing has changed
 //
 // The move is one step in asynq's Redis, so a crash leaves the job with one of the two times. Moving a pending task takes
 // the server time in proportion to the pending tasks of its queue. Reschedule goes on after the end of ctx, for five
@@ -197,9 +198,8 @@ func (c *Client) Reschedule(ctx context.Context, done Result, at time.Time) erro
 }
 
 // Close ends the Client's background work: it looks up tasks whose enqueue had an unknown outcome, and releases locks
-// that have no task. Locks whose outcome is still unknown stay until their reservations end. Close waits until the work has
-// ended. If ctx ends
-// first, Close returns ctx's cause. Without Close the work ends after five minutes at most.
+// that have no task. If that is still unknown, the locks stay until their reservations end. Close waits until the work has
+// ended. If ctx ends first, Close returns the cause of ctx. Without Close the work ends after five minutes at most.
 //
 // Close the Client before its Locker, through which the Client releases locks. A closed Client can still enqueue, but
 // does no background work. Close of a Client that was not made by NewClient returns joblock.ErrInvalid.

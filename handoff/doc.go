@@ -186,7 +186,7 @@
 // second. If a worker takes the new task from its queue before the old one is deleted, the worker snoozes the new task
 // for a second or two.
 //
-// If the process dies in between, or Redis is away, both tasks may be left. The older one then has the key, and the
+// If the process dies in between, or Redis is unreachable, both tasks may be left. The older one then has the key, and the
 // new one waits until the older one is done. If only the new one is left, it waits until the keeper finds that the
 // older one does not exist. Then the worker's Config.OnLockLost decides whether the new one takes its lock again; with
 // KeepLast, CancelInProgress and Debounce it always does. In all these cases it does not run if a still newer job has
@@ -203,7 +203,7 @@
 //
 // The new job may have the asynq.TaskID of the waiting job that it replaces, to reschedule a job under its name. asynq
 // has no call for that, so for a moment there is a stand-in: the new task under an ID of its own, due a minute later.
-// If the process dies in that moment, or Redis is away, the stand-in may be left, alone or in addition to the new task,
+// If the process dies in that moment, or Redis is unreachable, the stand-in may be left, alone or in addition to the new task,
 // and runs when it gets the key. The error then matches ErrUnavailable, and names the stand-in if it is known. A job
 // that runs, is archived or is completed keeps its TaskID: the enqueue of another with the ID is
 // asynq.ErrTaskIDConflict.
@@ -230,14 +230,14 @@
 //	                                                        later, or frees the key
 //	enqueue and its answer    waits, or has the key         wait for their turn
 //	grant and start           is started by the keeper      wait for their turn
-//	start and asynq's write   is started again by asynq     wait for their turn
-//	of its end
-//	that write and release    has ended                     go on: the keeper frees the key, within a minute after the
+//	start and end, before     is started again by asynq     wait for their turn
+//	asynq has recorded it
+//	that record and release   has ended                     go on: the keeper frees the key, within a minute after the
 //	                                                        lease and a round of checks
 //
 // A sequence promises the order in which jobs run, under fences that grow. The next job starts only when asynq has
 // recorded the end of the one before. A sequence does not promise that a job runs once: it runs again if its worker dies
-// before that write, or if asynq's Redis is away at that moment, but before those behind it.
+// before that, or if asynq's Redis is unreachable at that moment, but always before the jobs behind it.
 //
 // A job may run after jobs behind it in these cases only. The Worker logs a warning in each:
 //

@@ -35,9 +35,8 @@ type Config struct {
 	// distinguish ErrAlreadyReleased from ErrNotFound. The store keeps a record of each key that was used in that time.
 	// From a millisecond to 366 days. Default 5 min.
 	//
-	// A lock that no other caller can ask for is remembered for twice CallTimeout, at least 5 s, instead of Retain. Such a
-	// lock was released by its holder, has no memo, had no token made of it, and was taken without the options Owner and
-	// Retain.
+	// A lock about which no other caller can ask is remembered only for twice CallTimeout, at least 5 s: its holder has
+	// released it, no Token was made of it, it has no memo, and it was acquired without the options Owner and Retain.
 	Retain time.Duration
 
 	// JobGrace is the time from a Park for a job until jobs.Due first shows the lock, at most half of the reservation. By
@@ -45,7 +44,7 @@ type Config struct {
 	// Park, are in the queue. From a millisecond to 366 days. Default 20 s.
 	JobGrace time.Duration
 
-	// Poll is how often a waiting Acquire asks the store without a push, give or take a quarter. If a lease has fewer than
+	// Poll is how often a waiting Acquire asks the store if no push arrives, give or take a quarter. If a lease has fewer than
 	// six polls, Acquire asks six times in a lease instead. A lost push costs at most one Poll. A waiter that died keeps
 	// its place in the queue for three polls. A shorter Poll means more calls to the store. From a millisecond to an hour.
 	// Default 4 s.
@@ -68,9 +67,9 @@ type Config struct {
 	// the Logger, the Observer and the Tracer.
 	Logger *slog.Logger `json:"-"`
 
-	// Secrets seal what tasks carry in packages handoff and worker, so that the right to enqueue a task is not the
-	// right to take a lock. The first secret seals, and every secret opens. Set the same secrets in all processes: at
-	// most 8, each of 16 to 1024 bytes.
+	// Secrets seal the locks that tasks carry in packages handoff and worker, so that a program that may only enqueue
+	// tasks cannot take locks with them. New tasks are sealed with the first secret; workers accept every secret. Set the
+	// same secrets in all processes: at most 8, each of 16 to 1024 bytes.
 	//
 	// Default: SecretOfStore alone, a secret that the store keeps with the locks. A secret of your own also keeps out
 	// people who can read the locks but not write them.
@@ -85,8 +84,8 @@ type Config struct {
 	// Observer receives every Event. Default: none.
 	Observer event.Observer `json:"-"`
 
-	// Tracer makes spans of calls whose context is in a trace, here and in packages handoff, worker and limit. Set it in
-	// the processes that enqueue and in those that work. Default: none.
+	// Tracer creates a span for each call whose context has a trace, here and in packages handoff, worker and limit. Set
+	// it in the processes that enqueue and in the workers. Default: none.
 	Tracer event.Tracer `json:"-"`
 }
 

@@ -96,7 +96,7 @@
 // asks for its grant. A hand-over wakes no other waiter. Waiters of all processes are served in order of arrival. One
 // subscription serves all waiters of a Locker.
 //
-// Pushes may be lost, so waiters also ask without a push, once per [Config].Poll and at least six times in a lease.
+// Pushes may be lost, so waiters also poll, once per [Config].Poll and at least six times in a lease.
 // Asking keeps a waiter's place. The first in line also asks when the holder's lease ends. Every Acquire and TryAcquire
 // serves the first in line, so no caller overtakes another. A waiter's lease begins when the store makes the grant, not
 // when the waiter asks.
@@ -105,8 +105,8 @@
 // store usually knows that the grant reaches no process: memstore and redisstore count the subscribers, and the
 // connection of a process that has died is closed. Then the lease ends with the place, and the next waiter has the key.
 // If the waiter lives after all, it asks in time, and gets a whole lease. If a machine dies or is cut off without
-// closing its connections, the key is busy for the dead waiter's TTL. So it is in a cluster if the waiter had not asked
-// a second time.
+// closing its connections, the key is busy for the dead waiter's TTL. In a cluster, this also happens if the waiter
+// died before its first poll.
 //
 // A push without a grant is a hint and proves nothing. A forged push costs one call to the store. Pushes make a waiter
 // ask at most once a second, and make a holder check its lock at most five times a second. A push with a grant may be
@@ -134,7 +134,7 @@
 //
 // Not promised are: exactly-once execution; exclusion after the store lost acknowledged writes (a fail-over to a
 // replica that lagged, an eviction, a restart without persistence); exclusion after the store's clock jumped forward
-// past a lease; exclusion across processes for what package fallback runs while the store is away; exclusion for code
+// past a lease; exclusion across processes for what package fallback runs while the store is unreachable; exclusion for code
 // that neither watches the context nor passes the fence on.
 //
 // FAULTS.md, next to this file, has a row for each fault: which promises hold, how the fault shows, and the test.

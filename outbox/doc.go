@@ -38,7 +38,7 @@
 //	the job runs            as with handoff.Client.Enqueue              likewise; a lock that is gone is taken again
 //
 // Take the key at the relay, which is the default, if the order of jobs is what counts: a rollback then leaves nothing
-// behind, and Enqueue works while Redis is away. Take a lock before the transaction and hand it over with Carry if a
+// behind, and Enqueue works while Redis is unreachable. Take a lock before the transaction and hand it over with Carry if a
 // second request must be refused at once, or if no other job may come between the request and its job.
 //
 // No lock has two holders in any of these cases. If a lock of Carry was freed before the relay came, the job takes the

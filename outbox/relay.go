@@ -28,7 +28,7 @@ const (
 	cleanEvery = 10 * time.Second
 	cleanRows  = 500
 
-	// A relay pauses between rounds while the database or Redis is away.
+	// A relay pauses between rounds while the database or Redis is unreachable.
 	minOutage = 100 * time.Millisecond
 	maxOutage = 5 * time.Second
 
@@ -136,7 +136,7 @@ type row struct {
 }
 
 // round enqueues a batch of rows. full is true if there may be more to do. The error is that of the database, or says
-// that Redis is away.
+// that Redis is unreachable.
 func (b *Outbox) round(ctx context.Context) (full bool, err error) {
 	rows, err := b.due(ctx)
 	if err != nil || len(rows) == 0 {
@@ -176,7 +176,7 @@ func (b *Outbox) due(ctx context.Context) (out []*row, err error) {
 }
 
 // send enqueues the rows of each key in the order of their ids: the next one when asynq has the one before. Rows of
-// different keys go together. It returns an error if Redis is away.
+// different keys go together. It returns an error if Redis is unreachable.
 func (b *Outbox) send(ctx context.Context, rows []*row) error {
 	lines := make(map[string][]*row)
 	var keys []string // in the order of their first rows
@@ -306,7 +306,7 @@ func (b *Outbox) mark(ctx context.Context, rows []*row) error {
 			notes = append(notes, r)
 			b.cfg.Logger.ErrorContext(ctx, "outbox: a job was refused for good and stays in the table", "outbox", b.cfg.Name,
 				"id", r.id, "task", r.taskType, "key", r.key, "err", r.err)
-		case r.nextTryMS == 0: // not tried, or Redis is away
+		case r.nextTryMS == 0: // not tried, or Redis is unreachable
 		default:
 			counts.Retried++
 			notes = append(notes, r)

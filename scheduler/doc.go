@@ -9,7 +9,7 @@
 //	err = s.Run(ctx)                              // until ctx ends
 //
 // All nodes run the same lines. Package spec has the syntax of a spec. [Option] has policies, timeouts and
-// retries. Package asynqtick has tasks of asynq, and its RunSingleton services that have a Start and a Shutdown.
+// retries. Package asynqtick enqueues asynq tasks, and its RunSingleton runs services that have a Start and a Shutdown.
 //
 // # One tick
 //
@@ -19,7 +19,7 @@
 //
 //	waits     for the job's jitter and a random time up to 50 ms, so that one node is first
 //	reads     the ledgers of all jobs that are due, in one round trip
-//	is done   if the ledger already has the tick
+//	stops     if the ledger already has the tick
 //	takes     the lock; the grant comes with the latest ledger
 //	writes    "running" into the ledger
 //	calls     the function, while the Locker renews the lock
@@ -162,9 +162,9 @@
 // # When the store's clock is set back
 //
 // Ticks wait until the clock is where it was, because nodes would execute each tick a second time. Triggers do not
-// wait. Each node reports the clock once per job, as Clock and in the log, and admin.Entry.Behind shows it. A ledger
-// that is more than a day ahead was written while the clock was wrong: its ticks count from now on, and Clock reports
-// that too, so a job is silent for at most a day.
+// wait. Each node reports the clock once per job, as ClockSetBack and in the log, and admin.Entry.Behind shows it. A ledger
+// that is more than a day ahead was written while the clock was wrong: its ticks count from now on, and ClockSetBack
+// reports that too, so a job is silent for at most a day.
 //
 // # Deploys
 //
@@ -176,8 +176,8 @@
 // call while Run is running. A deploy therefore ends with the new spec, because each node starts with it.
 //
 // The decision lasts as long as that node is up and has the job. Then the spec of the youngest node that is up and has
-// the job comes into force: of the node whose Run has begun last. A node with another spec checks this every three
-// Config.Sync.
+// the job comes into force: of the node whose Run has begun last. A node with another spec checks this every
+// 3 × Config.Sync.
 //
 //	the node that has decided is up           nothing changes, until a node registers another spec
 //	it is stopped, or removes the job         the youngest node decides at its next look, some 30 s later
@@ -194,7 +194,7 @@
 // A change takes place as soon as the node gets the job's lock, so not during an execution. Ticks up to the change are
 // those of the old spec, later ticks are those of the new one, so each tick of either spec is treated once. Ticks of
 // the old spec that no node has claimed are missed ticks, or overlapped ones; ticks with jitter that have come are due
-// at once. The ledger has the time of the change, and a node reports Spec. The other nodes read the change within
+// at once. The ledger has the time of the change, and a node reports SpecChanged. The other nodes read the change within
 // Config.Sync, so that they execute the new spec's ticks even if all nodes that registered it die. Options are not in
 // the ledger: the node that executes or skips a tick uses its own.
 //
@@ -216,7 +216,7 @@
 // application would execute some ticks of the other one. Nodes notice a second definition of a job: another spec, other
 // options, or another module of the program. A new definition is a deploy, reported once as Redefined. If two
 // definitions alternate for more than a quarter of an hour, a node reports Contested and sets admin.Entry.Contested. A
-// node that is up and has another spec for as long also sets admin.Entry.Contested.
+// node that is up with a spec other than the one in force for that long also sets admin.Entry.Contested.
 //
 // # Monitoring and control
 //

@@ -45,9 +45,9 @@ type chained struct {
 
 type chainKey struct{}
 
-// Then adds tasks to the job whose handler calls it with its context: when the handler returns nil, tasks run next, one
-// after another and under the locks of the job, before the steps that follow anyway; see handoff.Chain. Later calls add
-// behind earlier ones. The job need not have been enqueued as a chain.
+// Then adds tasks to the job whose handler calls it with its context. When the handler returns nil, tasks run next, one
+// after another and under the locks of the job, before the remaining steps of the job's handoff.Chain. Tasks of a later
+// call run after those of earlier ones. The job need not have been enqueued as a chain.
 //
 // The tasks are added by this attempt: an attempt that fails adds nothing, and its retry has to call Then again.
 //

@@ -31,7 +31,7 @@
 //
 // # Trust
 //
-// The right to enqueue a task is not the right to take a lock. handoff seals the header for one task: for its queue, ID
+// A program that may only enqueue tasks cannot make a Worker take locks. handoff seals the header for one task: for its queue, ID
 // and type. The key of the seal lives in the locks' store, or is derived from joblock.Config.Secrets. A header that is
 // not genuine counts as absent: the task runs without locks. The Worker logs the cause as an ERROR, each cause at most
 // once a minute:
@@ -147,22 +147,23 @@
 //
 // # Sequences
 //
-// A job that was enqueued in a sequence (handoff.Sequence) may wait for its turn: then its job has a place in
-// the line of the key. What happens at a delivery of its task:
+// A job that was enqueued in a sequence (handoff.Sequence) may wait for its turn: then it has a place in the line of the
+// key. What happens at a delivery of its task:
 //
 //	the job has the key       an attempt like any other. But before the time that ProcessAt or ProcessIn has asked for,
 //	                          the task is snoozed until that time, and keeps the key. RunTask during that snooze runs it
 //	the job waits             an operator has run the task too early, or its day has passed: the place is kept, and the task is
 //	                          snoozed for another day
-//	neither                   the job has lost the key or its place, or had failed for good. The job lines up again: the
-//	                          job gets the key if the key is free, and else a place behind all others. The Worker logs a
+//	neither                   the job has lost the key or its place, or had failed for good. It lines up again: it gets the
+//	                          key if the key is free, and otherwise a place at the end of the line. The Worker logs a
 //	                          WARN. Config.OnLockLost does not apply
 //	the lock is busy, done,   as in the table above
 //	or not answered
 //
-// When the last attempt of a job has ended, the Worker keeps the key until asynq has recorded that, which takes one more
-// lookup of the task. If asynq writes that the task runs again, or writes nothing for 30 s, the key is parked for the
-// task. So a job that runs again, because its worker died or asynq did not get the result, runs before those behind.
+// When the last attempt of a job has ended, the Worker keeps the key until asynq has recorded the end, which takes one
+// more lookup of the task. If asynq records that the task will run again, or records nothing for 30 s, the key is parked
+// for the task. So a job that runs again, because its worker died or asynq did not get the result, runs before the jobs
+// behind it.
 //
 // Each release of the Worker gives the key to the first in line in the same step. If that is a job, the Worker runs its
 // task with the Inspectors, in the background. The task of the next job may not be there yet, or still be active: then
@@ -273,7 +274,7 @@
 //
 // More keepers do more checks a second. They check a lock as often as one keeper would, or up to twice as often,
 // because each has lists of its own. While the store does not answer calls about the permits, no keeper works: in a
-// cluster, while the permits' node is away.
+// cluster, while the permits' node is unreachable.
 //
 // What the checks cost, for each check of a lock:
 //
@@ -298,22 +299,23 @@
 //
 //	R = the time of the calls for all lists / MaxLoad; some 0.1 s / MaxLoad for ten thousand waiting tasks
 //
-//	R                  freed after the end of the task   around the death of a keeper's process, later by
-//	up to 0.8 Interval    within Interval                      10 s + 1.5 R at most
-//	longer             within 1.2 R; Behind is true      10 s + 1.5 R at most
+//	R                   freed after the end of the task   if the keeper's process dies, later by
+//	up to 0.8 Interval  within Interval                   10 s + 1.5 R at most
+//	longer              within 1.2 R; Behind is true      10 s + 1.5 R at most
 //
 // The keeper that takes over has to read all lists before it knows which tasks are gone. So a death delays no job by
-// more than 30 seconds, the default joblock.Config.TTL, if R is 13 seconds or less. What the table means:
+// more than 30 seconds, the default joblock.Config.TTL, if R is 13 seconds or less. Some
+// examples:
 //
-//	waiting tasks   MaxLoad           R       freed within   after a death
+//	waiting tasks   MaxLoad         R       freed within   if a keeper dies
 //	50,000          0.1 (default)   5 s     30 s           48 s
 //	200,000         0.1             20 s    30 s           70 s
 //	1,000,000       0.1             100 s   120 s          280 s
 //	1,000,000       0.8             12.5 s  30 s           59 s
 //
 // All this holds if a keeper keeps up with the checks, some 30,000 a second, and if few tasks end without a call of the
-// Worker: a keeper looks each of them up, some thousand a second with the default MaxLoad. Where that is not so, Behind
-// is true for long. Choose a larger MaxLoad, a longer Interval, or further Redis servers for asynq's queues.
+// Worker: a keeper looks each of them up, some thousand a second with the default MaxLoad. Otherwise
+// Behind stays true. Choose a larger MaxLoad, a longer Interval, or further Redis servers for asynq's queues.
 //
 // A keeper that works writes its figures next to the locks, once in ten seconds: who it is, how often it checks,
 // whether it is behind, what it has freed, and the queues that none of its Inspectors has. An operator's tool can thus
@@ -323,9 +325,9 @@
 // is more often. If the store keeps the index of jobs in several parts, a keeper asks each part when a lock in that
 // part is due, and at least three times per Interval.
 //
-// The keeper believes the Inspectors that it has: if several asynq databases share one store, see Config.Inspectors.
+// The keeper relies on the Inspectors that it has: if several asynq databases share one store, see Config.Inspectors.
 //
-// Without a keeper, a lock that is not given back is freed when the reservation ends. A task that waits for longer than
+// Without a keeper, a lock that is not released is freed when the reservation ends. A task that waits for longer than
 // the reservation may find its lock gone.
 //
 // # Groups
@@ -364,15 +366,15 @@
 // A task whose key is busy waits in place, in line with the other waiters, and runs as soon as the key is released. A
 // waiting task occupies one worker of the server's Concurrency, and the task's timeout runs. MaxWait bounds the
 // wait. After the wait the task is snoozed, and later waits at the end of the line. The pause is about a second if this
-// WithoutOverlapping holds its locks for a short time, and grows up to Config.Snooze if the locks are held for long.
+// WithoutOverlapping holds its locks for a short time, and otherwise grows up to Config.Snooze.
 //
-// A Worker that releases a key runs some of the tasks that it has snoozed for the key at once, as many as the key may
-// need until asynq looks for tasks again, but no more than may wait in place. So 30 tasks of 0.2 s take some 7 to 9 s
-// with asynq's default TaskCheckInterval of 1 s, and not one asynq.Config.DelayedTaskCheckInterval, 5 s by default, for
-// each few of them. With MaxWait(0) a key runs one task for each look: some 30 s. If a lock is held for more than
-// 250 ms, at most a quarter of Concurrency are run for each look. This matters with MaxConcurrent: with a Concurrency of
-// 10, 40 tasks of 0.3 s take some 15 s, two at a time. A shorter TaskCheckInterval helps in each case, a larger
-// Concurrency in the last. If only other servers' tasks hold the key, a task waits until its pause ends.
+// An idle asynq server looks for tasks once per TaskCheckInterval, 1 s by default. So a Worker that releases a key puts
+// several of the tasks that it has snoozed for the key back into the queue at once: as many as can run one after another
+// until asynq looks again, but no more than may wait in place. Then 30 tasks of 0.2 s take some 7 to 9 s. With a negative
+// MaxWait no task waits in place, so one task runs per TaskCheckInterval: some 30 s. If a lock is held for more than
+// 250 ms, at most a quarter of Concurrency run per TaskCheckInterval, which matters with MaxConcurrent: with a
+// Concurrency of 10, 40 tasks of 0.3 s take some 15 s, two at a time. A shorter TaskCheckInterval helps in each case, a
+// larger Concurrency in the last. If only tasks of other servers hold the key, a task waits until its pause ends.
 //
 //	busy                        snoozed. With DropIfBusy the task succeeds without being run, with FailIfBusy the
 //	                            attempt fails
@@ -387,7 +389,7 @@
 // some 30 s; with a TaskCheckInterval of 100 ms, some 9 s.
 //
 // To be snoozed by way of the archive is to be archived and taken out at once. asynq archives a task that has no
-// retries left, whatever the error. As soon as asynq has recorded that, the Worker moves the task to the tasks that wait
+// retries left, whatever the error. As soon as asynq has archived the task, the Worker moves the task to the tasks that wait
 // for a retry, due when the pause ends. The task keeps its ID, options and asynq.Unique lock. What an operator sees:
 //
 //   - The task waits for a retry although it has none left. Its last error contains "worker: snoozed without charge".

@@ -56,10 +56,10 @@ func (w *Worker) RunKeeper(ctx context.Context) error {
 type KeeperStats struct {
 	Working bool // this Worker's keeper works now, and does not stand by
 
-	Asked time.Time // when the store last answered the keeper which locks are due; zero if never
+	Asked time.Time // when the store last answered which locks are due for a check; zero if never
 
-	// Behind means that more locks were due then than one answer has, or that the keeper was late with some checks. If
-	// Behind is true for long, locks are checked less often than once per KeeperConfig.Interval.
+	// Behind means that at Asked more locks were due than fit into one answer, or that the keeper was late with some
+	// checks. If Behind stays true, locks are checked less often than once per KeeperConfig.Interval.
 	Behind bool
 
 	Checked    int64            // all checks

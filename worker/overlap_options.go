@@ -41,7 +41,7 @@ type OverlapConfig struct {
 	//	                                                                      snoozed and is run because the key was released
 	//	otherwise                                                             no wait
 	//
-	// The second line is not for a Concurrency of 1.
+	// With a Concurrency of 1, the second line does not apply.
 	MaxWait time.Duration
 
 	// DropIfBusy lets a task succeed without a call of the handler if the key is still busy after the wait in place.
@@ -58,7 +58,7 @@ type OverlapConfig struct {
 	// Where such a sequence has a Limit, a task in line counts as one of its jobs: it runs when one of the slots is free,
 	// next to the jobs that have the other slots.
 	//
-	// On a server whose queues are empty a task whose turn has come starts at asynq's next look: see
+	// On an idle server a task whose turn has come starts when asynq next looks for tasks: see
 	// asynq.Config.TaskCheckInterval, 1 s by default. Set a shorter interval if the tasks are short.
 	//
 	// Differences from WithoutOverlapping without InLine: no task waits in place, so MaxWait does not apply. After a crash

@@ -29,8 +29,8 @@ import (
 //		}
 //	}))
 //
-// Register RateLimit as the innermost middleware, once: a start counts when RateLimit calls the next handler, and what
-// waits behind it would start later than it has counted.
+// Register RateLimit once, as the innermost middleware: a start counts when RateLimit calls the next handler, and a
+// middleware that waits inside of it would delay the start that was counted.
 //
 // A task that has to wait is snoozed until its time: it occupies no worker, and no retry is charged. Locks that it carries
 // stay with it, so the jobs of a handoff.Sequence start in order. Of the tasks that wait for a limit, the first in line is
@@ -38,10 +38,10 @@ import (
 // run a task has died, asynq runs the task itself: some 10 seconds after its time, or a tenth of its wait if that is more.
 // A wait of less than a quarter of a second is a wait in place.
 //
-// A server whose queues are empty looks for tasks once in asynq.Config.TaskCheckInterval, 1 s by default. So tasks are run
-// before their time, by up to a quarter of a second, and wait in place for the rest. What asynq takes beyond that is lost at
-// each start: with N per minute some hundredth of the rate, with N per second half. Set TaskCheckInterval to 100 ms, or a
-// twentieth of Per, or less. The Worker logs a WARN if it is more than both.
+// An idle asynq server looks for tasks once per asynq.Config.TaskCheckInterval, 1 s by default. So a task is put into its
+// queue early, by up to a quarter of a second, and waits in place until its time. If asynq takes longer than that, the task
+// starts late, and that part of the rate is lost: of N per minute about a hundredth, of N per second half. Set
+// TaskCheckInterval to at most 100 ms, or at most a twentieth of Per. The Worker logs a WARN if it is more than both.
 //
 // The error of rate.RetryAfter snoozes the task, and pushes the key back. If the store does not answer, the task is
 // snoozed. A task that cannot be snoozed, because it has no retries left, is snoozed by way of the archive; without

@@ -34,8 +34,8 @@ type Worker struct {
 }
 
 // New returns a Worker that resumes locks with locks, and looks up tasks with inspector. It closes neither. A nil cfg
-// has all defaults. The error is joblock.ErrInvalid if locks or inspector is nil, locks must come from joblock.New, or
-// a field of cfg is out of bounds.
+// has all defaults. The error is joblock.ErrInvalid if locks or inspector is nil, if locks was not made by joblock.New,
+// or if a field of cfg is out of bounds.
 func New(locks *joblock.Locker, inspector *asynq.Inspector, cfg *Config) (*Worker, error) {
 	if locks == nil {
 		return nil, verdict.Invalid("locks is nil")

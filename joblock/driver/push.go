@@ -1,6 +1,6 @@
 package driver
 
-// The inboxes to which stores push by themselves. No Acquire names one of these as its inbox.
+// The inboxes of pushes that no waiting Acquire has asked for. No Acquire names one of these as its inbox.
 const (
 	ForcedInbox = ""       // for forced releases
 	JobsInbox   = "jobs"   // for grants to waiting jobs

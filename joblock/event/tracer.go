@@ -2,7 +2,7 @@ package event
 
 import "context"
 
-// Tracer makes spans of what calls do with locks, so that a request, its wait and its job are one trace. The field Tracer
+// Tracer creates spans for what calls do with locks, so that a request, its wait and its job are one trace. The field Tracer
 // of joblock.Config sets the Tracer of a Locker, and of packages handoff, worker and limit with that Locker. Package
 // otelobserver has a Tracer for OpenTelemetry.
 //

@@ -16,7 +16,7 @@
 // # What is promised
 //
 // Two functions of [Locker.Do] with the same key never run at the same time, if both calls are of the same Locker. The
-// promise holds while the store answers, while the store is away, and while the store comes back: each function has a
+// promise holds while the store answers, while the store is unreachable, and while the store comes back: each function has a
 // local lock, whatever the store answers. So make one Locker of this package in a process. Take all locks of a key by
 // that Locker, or take all by the joblock.Locker.
 //

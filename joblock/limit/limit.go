@@ -15,8 +15,8 @@
 //
 //	what happens                   what the others lose
 //	a holder dies                  its permit, for one TTL
-//	the first in line dies         up to five seconds, because the others wait longer; a permit that becomes free in
-//	                               that time may go to the dead waiter, and the others lose that permit for one TTL
+//	the first in line dies         up to five seconds, for which they wait longer; and a permit that is granted to the dead
+//	                               waiter in that time, for one TTL
 //
 // ErrHeld and ErrTimeout describe the holder whose lease ends first. Package event says which key an event has.
 //

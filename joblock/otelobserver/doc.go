@@ -61,7 +61,8 @@
 //	joblock.job                "queue/taskID"
 //	joblock.task               the type of the task
 //	joblock.attempt            of the job, from 1
-//	joblock.outcome            of hold: parked, released, lost; of run: done, failed, snoozed, revoked, panicked
+//	joblock.outcome            of hold: parked, released, lost; of run: done, failed, snoozed, revoked, superseded,
+//	                           panicked
 //	error.type                 as above
 //
 // The package is a module of its own, so that other packages do not depend on OpenTelemetry. The module needs

@@ -38,7 +38,7 @@ const mostLinks = 64
 // mostKeys bounds the values of joblock.keys.
 const mostKeys = 16
 
-// NewTracer returns a Tracer that makes spans with a Tracer of provider; the package comment lists the spans. A nil cfg means
+// NewTracer returns a Tracer that creates spans with a Tracer of provider; the package comment lists the spans. A nil cfg means
 // the defaults. The error is joblock.ErrInvalid for a nil provider.
 func NewTracer(provider trace.TracerProvider, cfg *TracerConfig) (event.Tracer, error) {
 	if provider == nil {

@@ -13,19 +13,19 @@
 // In any time of Per, the store admits no more than N starts. That is a sliding window: it has no border at which twice as
 // many may start. While work waits, at least 0.95 N start, if each start begins within a fiftieth of Per after its opening.
 //
-//	a start counts              when the store admits it, which is just before it begins
-//	an admission that took      more than the margin, a 50th of Per and at most a second, is asked for again; after three
-//	                            slow answers in a row the start begins all the same. The store counts in Per and the margin,
-//	                            so that a start may begin as late as that
-//	a start that begins later   than the margin after its admission, as on an overloaded machine, may have more than N - 1
-//	                            others next to it: those that were admitted a Per later begin without such a delay
+//	a start counts              when the store admits it, just before it begins. The store counts over Per and a margin, a
+//	                            50th of Per and at most a second, so that a start may begin that long after its admission
+//	an answer that comes        more than the margin after the request is too late: the start is requested again. After
+//	                            three such answers in a row it begins all the same
+//	a start that begins later   than the margin after its admission, as on an overloaded machine, may be one of more than N
+//	                            starts in a time of Per: those that were admitted a Per later begin without such a delay
 //	a process that dies         between the admission and the start has used up one start
 //	a store that loses data     forgets the starts: up to N more may begin
 //	no answer from the store    nothing starts: joblock.ErrUnavailable
 //	callers that disagree       each start is judged by its own caller's N and Per, over the starts of all
 //
-// Those who wait are served in the order in which they came. One that does not come when it is its turn keeps its
-// opening from others for five seconds.
+// Waiting jobs and calls are served in the order in which they came. A waiter that does not respond when its turn comes
+// keeps its opening from the others for five seconds.
 //
 // # What it costs
 //
@@ -128,16 +128,16 @@ func check(locks *joblock.Locker, op string, limits []Limit) ([]rates.Limit, err
 }
 
 // PushBack lets nothing start with key for the time d from now, up to 366 days, as when a provider has answered with
-// Retry-After. A push-back that is in force and lasts longer stays; with d 0 it ends. Starts that were admitted before go
-// on. The errors are those of Allow, without joblock.ErrHeld.
+// Retry-After. A longer push-back that is already in force stays. With d 0 the push-back ends at once. Starts that were
+// admitted before are not affected. The errors are those of Allow, without joblock.ErrHeld.
 func PushBack(ctx context.Context, locks *joblock.Locker, key string, d time.Duration) error {
 	return rates.PushBack(ctx, (*core.Locker)(locks), "push back", "", key, d)
 }
 
 // RetryAfter returns an error for a handler inside of worker.Worker.RateLimit to return when a provider has refused the
-// call for now. It pushes key back, as PushBack does, and snoozes the task for that time, which counts as a second if it is
-// less, and as 366 days if it is more. No retry is charged, and the job comes first then. A provider that never stops refusing keeps the job forever: give the task a Deadline. From any other
-// handler it is an error like others.
+// call for now. The Worker then pushes key back, as PushBack does, and snoozes the task for that time: at least a second,
+// at most 366 days. No retry is charged, and the job is the first to start afterwards. If the provider never stops
+// refusing, the job never ends: give the task a Deadline. From any other handler the error is an error like others.
 func RetryAfter(key string, after time.Duration) error { return &rates.Refusal{Key: key, After: after} }
 
 // Status is the public state of the rate of a key.

@@ -20,7 +20,7 @@ const (
 	Note Severity = "note"
 	// Warning: the Finding weakens a promise in an event that comes now and then: a restart, a fail-over, a full server.
 	Warning Severity = "warning"
-	// Fault: the Finding breaks locks or calls in everyday use.
+	// Fault: the Finding loses locks, or makes calls fail, in everyday use.
 	Fault Severity = "fault"
 )
 

@@ -229,9 +229,8 @@ var refusals = []string{
 	"NOAUTH ", "WRONGPASS ", "NOPERM ", "unknown command", "max number of clients",
 }
 
-// refused returns err. If err is an answer of the server that nothing was done, driver.ErrRefused is in the
-// chain of the result. A script that may not run one of its commands fails at that command, with NOPERM: it may have
-// written before.
+// refused returns err. If err says that the server has done nothing, driver.ErrRefused is in the chain of the result. A
+// script that lacks the right to one of its commands fails at that command, with NOPERM: it may have written before.
 func refused(err error) error {
 	begins := func(text string) bool { return redis.HasErrorPrefix(err, text) }
 	if err == nil || !slices.ContainsFunc(refusals, begins) || begins("NOPERM") && strings.Contains(err.Error(), " script: ") {

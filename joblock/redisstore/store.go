@@ -38,8 +38,8 @@ type Config struct {
 	// off. Default: 200 ms.
 	ReplicaTimeout time.Duration
 
-	// ScriptsOnly has every call made by a script, also on servers on which some calls can do without: see Calls in the
-	// package comment. Nothing but the cost changes.
+	// ScriptsOnly makes every call run a script, also on servers on which some calls need none: see Calls in the package
+	// comment. Nothing but the cost changes.
 	ScriptsOnly bool
 }
 

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// pingEvery is how long a subscription's connection may bring nothing before a PING is sent, and then how long the
+	// pingEvery is how long the connection of a subscription may be silent until a PING is sent, and then how long the
 	// answer may take. A connection without an answer is replaced, because a host that is gone closes no connections.
-	// Until then waiters find their grants by asking.
+	// Until then waiters find their grants by polling.
 	pingEvery = 3 * time.Second
 
 	// pingTimeout bounds the making of a new connection, and the sending of a PING.

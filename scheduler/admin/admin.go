@@ -46,8 +46,8 @@ func New(locks *joblock.Locker, scope, by string) (*Admin, error) {
 	return &Admin{recs: recs}, nil
 }
 
-// Of returns an Admin for the scope of s, under its Config.Node. While Run of s is running, s obeys at once. Entries
-// includes the jobs of s even before their first tick, and whether s can execute them.
+// Of returns an Admin for the scope of s, under its Config.Node. While Run of s is running, s applies each action at
+// once. Entries includes the jobs of s even before their first tick, and whether s can execute them.
 func Of(s *scheduler.Scheduler) *Admin {
 	return &Admin{recs: s.Records(), node: s} // without records if s was not made by scheduler.New; see check
 }
@@ -109,9 +109,9 @@ func (a *Admin) Nodes(ctx context.Context) ([]Node, error) {
 	return nodes, err
 }
 
-// Entries returns the entries of the named jobs, or without names those of all jobs of the scope, sorted by name. All
-// jobs are those of the Scheduler of Of, and each job that a node has had in the last 366 days and that Forget has not
-// removed. No node that is up has a job without Entry.Nodes. A named job that does not exist is left out. Without names
+// Entries returns the entries of the named jobs, or without names those of all jobs of the scope, sorted by name. These
+// are the jobs of the Scheduler that Of was given, and each job that a node has had in the last 366 days, unless Forget
+// has removed it. If Entry.Nodes is empty, no node that is up has the job. A named job that does not exist is left out. Without names
 // Entries reads 34 records, one for each node and one for each job, in a few round trips, whatever else the store has.
 // On error, Entries returns no entries. Errors: joblock.ErrUnavailable, joblock.ErrClosed, joblock.ErrInvalid for a bad
 // name, the cause of ctx, and an error without a sentinel if a record of the scope cannot be decoded.

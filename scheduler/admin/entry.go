@@ -72,7 +72,7 @@ type Entry struct {
 	// is false.
 	Next   time.Time `json:"next,omitzero"`
 	Paused bool      `json:"paused,omitempty"`
-	Latest Execution `json:"latest,omitzero"` // the execution that has begun last of those that run, or the last one
+	Latest Execution `json:"latest,omitzero"` // of the running executions the one that began last; if none runs, the last execution
 	Counts Counts    `json:"counts"`
 
 	// Overdue is the due time of the first tick that no node has claimed within a minute, or zero. The job was then
@@ -104,9 +104,9 @@ type Entry struct {
 	SpecBy string       `json:"spec_by,omitempty"`
 	Former []FormerSpec `json:"former,omitempty"`
 
-	// OtherSpecs has the nodes that are up and have another spec, sorted by node. A node says so after three times
-	// scheduler.Config.Sync, and of some dozens of jobs at most. DisagreeSince is the start of the disagreement, also of a
-	// shorter one than that of Contested; zero if OtherSpecs is empty and Contested is not set.
+	// OtherSpecs has the nodes that are up and have a spec other than the one in force, sorted by node. A node reports its
+	// spec after 3 × scheduler.Config.Sync, for some dozens of jobs at most. DisagreeSince is when the disagreement began,
+	// even if that is too recent for Contested; zero if OtherSpecs is empty and Contested is not set.
 	OtherSpecs    []OtherSpec `json:"other_specs,omitempty"`
 	DisagreeSince time.Time   `json:"disagree_since,omitzero"`
 

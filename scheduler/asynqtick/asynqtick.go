@@ -6,8 +6,8 @@
 //
 //	Enqueue              a function for scheduler.Scheduler.Task that enqueues the same task at each tick
 //	EnqueueWith          the same for a task with a lock: one at a time, or in a sequence
-//	With                 an option by which entries of those below carry a lock, too
-//	Once                 the same for tasks that depend on the tick
+//	Once                 for an enqueue function of your own, whose task depends on the tick
+//	With                 an option that gives a lock to the tasks of an entry of the three types below
 //	Tasks                registers such jobs, and shows them to asynq's Inspector and to asynqmon
 //	Scheduler            takes the place of asynq.Scheduler: the same calls of Register, on all nodes
 //	PeriodicTaskManager  takes the place of asynq.PeriodicTaskManager: jobs from a file or a database, read repeatedly

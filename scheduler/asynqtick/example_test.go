@@ -16,7 +16,7 @@ import (
 func ExampleEnqueue() {
 	var s *scheduler.Scheduler
 	var client *asynq.Client
-	// MaxRetry, because with asynq's default of 25 retries one failing task could skip the ticks of 20 days.
+	// MaxRetry, because asynq's default of 25 retries takes up to 20 days.
 	err := s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil, asynq.MaxRetry(5)), asynq.Retention(time.Minute)))
 	_ = err
 }
@@ -49,7 +49,7 @@ func ExampleTasks() {
 	var s *scheduler.Scheduler
 	var rdb redis.UniversalClient
 	tasks := asynqtick.New(s, rdb)
-	// MaxRetry, because with asynq's default of 25 retries one failing task could skip the ticks of 20 days.
+	// MaxRetry, because asynq's default of 25 retries takes up to 20 days.
 	err := tasks.Add("digest", "@every 1m", asynq.NewTask("digest", nil, asynq.MaxRetry(5)), []asynq.Option{asynq.Retention(time.Minute)})
 	_ = err
 	go tasks.Show(ctx, 0)

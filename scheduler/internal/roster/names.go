@@ -42,7 +42,7 @@ func DecodeNames(memo []byte) (Names, error) {
 // Encode returns the memo that DecodeNames reads.
 func (n Names) Encode() []byte { return codec.Encode(n) }
 
-// Has reports whether the name need not be added on the given day.
+// Has reports whether name is in n, and was added recently enough that Add may leave it out on the given day.
 func (n Names) Has(name string, day int64) bool {
 	added, ok := n.Jobs[name]
 	return ok && day < added+Fresh

@@ -47,10 +47,10 @@ func (t Tries) Bounce(last string, charged, unsettled func() bool) *Final {
 	return &Final{Err: errors.New(last), Spent: true, Reported: true}
 }
 
-// Unsettled reports whether the locks of a task, which locks has in the order of tokens, are those that a last attempt
-// has left behind: an attempt that has crashed, and was no rerun. The last attempt leaves the task the locks of its
-// enqueue; a rerun has acquired the locks again. If the handler released a lock early, the two cannot be distinguished,
-// and Unsettled returns true.
+// Unsettled reports whether the last attempt of a task has crashed and left a lock of the task behind. locks are the
+// states of the task's locks, in the order of tokens. The answer is false if a rerun of the archived task has crashed: a
+// rerun acquires the locks again, so they are not those of the enqueue. If the handler released a lock early, the two
+// cannot be distinguished, and Unsettled returns true.
 func Unsettled(job string, tokens []joblock.Token, locks []joblock.Status) bool {
 	for i, lock := range locks {
 		if lock.State == joblock.StateForeign {

@@ -27,8 +27,8 @@ func IsSuperseded(err error) bool {
 	return ok
 }
 
-// Supersedes reports whether the task info, which waits for the key of a running job, ends that job: it could run now.
-// A task with a time of its own waits for that first, and a member of a group for the group.
+// Supersedes reports whether the task info, which waits for the key of a running job, ends that job. It does as soon as
+// it could run itself: not before its ProcessAt, and not while it waits in an asynq group.
 func Supersedes(info *asynq.TaskInfo) bool {
 	switch info.State {
 	case asynq.TaskStatePending, asynq.TaskStateActive, asynq.TaskStateRetry:
