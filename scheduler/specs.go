@@ -134,7 +134,7 @@ func (s *specs) settleConflicts(ctx context.Context, every time.Duration) error 
 	if s.presence.quiet(now) {
 		return nil
 	}
-	// A node may decide before it has a record, so a new decision proves nothing.
+	// The node that has just decided may not have its record yet, so for now it would look as if it were not up.
 	jobs = slices.DeleteFunc(jobs, func(j conflicting) bool { return j.watched == "" || now.Sub(j.decision.Latest()) < every })
 	if len(jobs) == 0 {
 		return nil

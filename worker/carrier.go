@@ -94,8 +94,8 @@ func (c *carrier) halts(reason string) bool {
 	return verdict.IsFailed(reason) && c.sequence != nil && c.sequence.Halt
 }
 
-// ending returns c.locks, without the lock of the sequence if that is kept: the job has halted the sequence, or narrow has ended
-// the lock.
+// ending returns the locks to end. If kept is true, the lock of the sequence is not among them: the job keeps it because it
+// has halted the sequence, or narrow has ended it.
 func (c *carrier) ending(kept bool) core.Locks {
 	if !kept {
 		return c.locks

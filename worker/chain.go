@@ -81,7 +81,7 @@ func Then(ctx context.Context, tasks ...*asynq.Task) error {
 	return nil
 }
 
-// chainOf returns the part of the attempt's task in a chain, which may begin with the task.
+// chainOf returns the step that the task is in its chain. A task without a chain is the first step of one: Then may add steps.
 func chainOf(env envelope.Envelope) *chained {
 	if env.Chain == nil {
 		return &chained{chain: chain.Chain{Step: 1}}

@@ -215,9 +215,8 @@ func (p *probe) cleanUp(ctx context.Context, err error) {
 	p.gone(ctx)
 }
 
-// gone waits until the server has forgotten the probe's lock: who lists the locks after a check, as package ops
-// does in search of any lock at all, must not find that one. That takes twice probeRetain, unless the server's clock stands
-// still.
+// gone waits until the server has forgotten the probe's lock: a list of the locks after a check, such as that of package
+// ops, must not show it. That takes twice probeRetain, unless the server's clock stands still.
 func (p *probe) gone(ctx context.Context) {
 	for range 20 {
 		if recs, err := p.s.Inspect(ctx, driver.InspectRequest{Keys: []string{p.id}}); err != nil || recs[0].Fence == 0 {

@@ -247,8 +247,8 @@ func (r refusal) Unwrap() error { return r.error }
 // Is makes errors.Is find driver.ErrRefused.
 func (r refusal) Is(target error) bool { return target == driver.ErrRefused }
 
-// firstError returns the first error of errs. An error that leaves the outcome unknown precedes a refusal: the error of
-// a batch is about all items without an answer.
+// firstError returns the first error of errs that is not a refusal, or if all are refusals the first of these. A batch has
+// one error for all its items without an answer, and a refusal would say that none of them was done.
 func firstError(errs ...error) (first error) {
 	for _, err := range errs {
 		if err != nil && (first == nil || errors.Is(first, driver.ErrRefused) && !errors.Is(err, driver.ErrRefused)) {

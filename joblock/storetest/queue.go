@@ -106,7 +106,7 @@ var queueCases = []testCase{
 		}
 		k.free("key")
 		if r := k.wantState("key", driver.StateFree); r.Waiters != 0 {
-			k.Errorf("%d waiters of a key without any", r.Waiters)
+			k.Errorf("%d waiters, want none", r.Waiters)
 		}
 		m.wantNothing("waiters that have given up")
 	}},

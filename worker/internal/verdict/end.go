@@ -94,8 +94,8 @@ func AfterLoss(err, cause error, lost []error) bool {
 	return false
 }
 
-// Holds returns the key of locks that job has had longest, and for how long, by the store's clock. The key is "" if the
-// job has none of them.
+// Holds returns which key among locks job has had for the longest time, and that time, by the store's clock. The key is ""
+// if job has none of locks.
 func Holds(job string, locks []joblock.Status) (key string, held time.Duration) {
 	for _, st := range locks {
 		if st.Locked() && st.Job == job && (key == "" || st.Age > held) {
