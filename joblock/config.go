@@ -59,8 +59,8 @@ type Config struct {
 	// CallTimeout after its first call without an answer. From a millisecond to an hour. Default 3 s.
 	CallTimeout time.Duration
 
-	// Holder is a label for people on this process's locks, at most 256 bytes. Status, List and the errors of other
-	// callers show the label. Default "host:pid".
+	// Holder labels this process's locks for people, in at most 256 bytes. Status, List and the errors of other callers
+	// show the label. Default "host:pid".
 	Holder string
 
 	// Logger logs lost locks and clean-ups that failed, and never an owner token. Default slog.Default(). JSON leaves out

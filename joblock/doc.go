@@ -91,8 +91,8 @@
 // # Waiting
 //
 // An Acquire that finds the key busy takes a place in the key's queue. The call that frees the key makes the first in
-// line the owner in the same step, and pushes to that waiter's process. If the store can prove that it has made a push
-// itself, the push carries the grant, and a hand-over is one release and one push. Without such a proof, the waiter
+// line the owner in the same step, and pushes to that waiter's process. If the store can rule out that another program
+// has forged the push, the push carries the grant, and a hand-over is one release and one push. Otherwise the waiter
 // asks for its grant. A hand-over wakes no other waiter. Waiters of all processes are served in order of arrival. One
 // subscription serves all waiters of a Locker.
 //
@@ -110,9 +110,10 @@
 //
 // A push without a grant is a hint and proves nothing. A forged push costs one call to the store. Pushes make a waiter
 // ask at most once a second, and make a holder check its lock at most five times a second. A push with a grant may be
-// late or repeated, so a waiter takes only a grant whose fence is larger than that of its latest refusal. The lease
-// then counts from the time at which the waiter sent the refused request. The waiter asks for the grant in three cases:
-// that request was sent a third of a lease ago or earlier, the waiter wants the memo, or the lock is not renewed.
+// late or repeated, so a waiter takes a grant only if its fence is larger than the fence in the waiter's latest
+// refusal. The lease then counts from the time at which the waiter sent the refused request. Even so, the waiter asks
+// for its grant if it sent that request a third of a lease ago or earlier, if it wants the memo, or if the lock is not
+// renewed.
 //
 // # Several holders
 //

@@ -69,9 +69,9 @@ func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	return Token(token), err
 }
 
-// Reclaim undoes Park. Call Reclaim when the enqueue of the job has certainly failed. The handle holds the lock again,
-// under a new fence, and as before the Park: a lock that was acquired has neither a job nor a reservation, and one that
-// was resumed has the job and the reservation of its Resume.
+// Reclaim undoes Park. Call Reclaim when the enqueue of the job has certainly failed. The handle then holds the lock
+// again, under a new fence, with the job and the reservation that it had before the Park: none if the lock was
+// acquired, those of its Resume if it was resumed.
 //
 // Errors, after which the handle is still parked:
 //
@@ -158,8 +158,8 @@ func (ls Locks) ByKey(key string) (lock *Lock, ok bool) {
 	return nil, false
 }
 
-// Context returns a child of parent that carries the locks (see FromContext). The context is cancelled when at least
-// one of the locks is lost, as the context of Lock.Context is. Without locks it is a plain cancellable child.
+// Context returns a child of parent that carries the locks (see FromContext). Like the context of Lock.Context, it is
+// cancelled when any of the locks is lost. Without locks it is a plain cancellable child.
 func (ls Locks) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	return ls.core().Context(parent)
 }
@@ -172,9 +172,9 @@ func (ls Locks) Context(parent context.Context) (ctx context.Context, stop conte
 // would wait for itself. Use the lock that FromContext returns. If the call is for work that outlives the present work,
 // give it a context that does not carry the lock.
 //
-// Of several locks FromContext returns the innermost, and of locks that were taken together the first in the order of
-// the call. Other code may add a lock on another key, so code that sends a fence to a resource should ask for the key
-// that protects the resource:
+// If ctx carries several locks, FromContext returns the innermost one. Of locks that were taken together, it returns
+// the first in the order of the call. Other code may add a lock on another key, so code that sends a fence to a
+// resource should ask for the key that protects the resource:
 //
 //	lock, ok := joblock.LocksFromContext(ctx).ByKey(key)
 func FromContext(ctx context.Context) (lock *Lock, ok bool) {

@@ -54,7 +54,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 	return (*Lock)(k), err
 }
 
-// Acquire takes the lock on key. While another holds the key, Acquire waits until ctx ends or MaxWait has passed.
+// Acquire takes the lock on key. While another owner has the key, Acquire waits until ctx ends or MaxWait has passed.
 // "Waiting" in the package comment has the rules.
 //
 // Acquire returns ErrHeld only with MaxWait(0), the other errors of TryAcquire, and two more. With every error the
@@ -67,10 +67,10 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 // Acquire returns ErrUnavailable when the store has not answered for Config.CallTimeout. A shorter outage of the store
 // only delays the lock.
 //
-// A push that is lost delays a waiter by at most Config.Poll. All waiters that died together delay the waiters behind
-// them by three times Config.Poll and a poll, if the store knows of their death: package redisstore knows from the
-// connections that are closed. If the store does not know, as when a machine loses its power, the delay is one TTL and a
-// poll, if that is longer.
+// A push that is lost delays a waiter by at most Config.Poll. Waiters that have died together delay the waiters behind
+// them by three times Config.Poll plus one poll in all, if the store notices their death, as package redisstore does by
+// the connections that are closed. If the store does not notice, as when a machine loses its power, the delay is one
+// TTL plus one poll, if that is longer.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
 	k, err := l.core().Acquire(ctx, key, core.Acquiring(opts))
 	return (*Lock)(k), err
@@ -154,16 +154,16 @@ func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption
 	return l.core().Release(ctx, []core.Token{core.Token(token)}, core.Releasing(opts))[0]
 }
 
-// ForceRelease frees key, regardless of its owner. Use ForceRelease only after a look at the Status, and pass the fence
-// that you saw to IfFence: otherwise a holder that has come since loses the lock. IfIdle frees the key only while the
-// lock has no live holder. Reason gives the reason.
+// ForceRelease frees key, regardless of its owner. Look at the Status first, and pass the fence that it shows to
+// IfFence: otherwise a holder that has taken the lock since then loses it. IfIdle frees the key only while the lock has
+// no live holder. Reason gives the reason.
 //
 // The contexts of a live holder end with ErrLost at the holder's next renewal, or at once if the holder's Locker has
 // Config.WatchForced. Until then two callers may hold the lock, with different fences.
 //
-// Errors, after which nothing is freed: ErrNotFound when the key is free; ErrNotOwner when the key has a fence other than
-// that of IfFence; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After ErrUnavailable the outcome
-// is unknown.
+// Errors, after which nothing is freed: ErrNotFound when the key is free; ErrNotOwner when the key's fence is not the
+// one given to IfFence; ErrBusy with IfIdle while a lease is alive; ErrInvalid; ErrClosed. After ErrUnavailable the
+// outcome is unknown.
 func (l *Locker) ForceRelease(ctx context.Context, key string, opts ...ReleaseOption) error {
 	return l.core().ForceRelease(ctx, key, core.Releasing(opts))
 }

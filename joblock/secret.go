@@ -26,7 +26,7 @@ const SecretOfStore Secret = "store"
 
 // Key returns name and "::", followed by an HMAC-SHA256 of joblock.Key(parts...) in hexadecimal digits. A reader of the
 // Redis, or a client that can make the application build keys, can then neither enumerate the keys nor take keys in
-// advance. joblock.Key makes no such key.
+// advance. No result of joblock.Key equals such a key.
 //
 // Like joblock.Key, Key returns no error. Every call returns ErrInvalid for its result if name or a part is empty, if
 // the parts make a bad key, if s does not have 16 to 1024 bytes, or if s is SecretOfStore.

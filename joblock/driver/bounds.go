@@ -8,7 +8,7 @@ const (
 	MaxOwnerBytes = 128      // length of an owner
 	MaxLabelBytes = 256      // length of a holder label, of a job and of a reason
 	MaxMemoBytes  = 64 << 10 // length of a memo
-	MaxBatch      = 1000     // items of one call: a larger call would keep the store from its other work for long
+	MaxBatch      = 1000     // items of one call: a larger call would block other calls for too long
 
 	MaxFence = 1<<53 - 1 // largest fence: what Lua, JSON and JavaScript keep exactly
 

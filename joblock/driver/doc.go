@@ -138,12 +138,12 @@
 // new fence. Since and Changed are now. The GRANT to a Take has no lease: the same step parks the key for Reserve,
 // under the same fence, and binds the record to Job.
 //
-// An unheard GRANT is shorter. That is a GRANT to a waiting Acquire, in a call of another caller, while nothing is
-// subscribed to the Inbox of that Acquire. Its lease and its reservation end with the place, or TTL from now if that is
-// earlier, because the waiter has probably died and would block the key. If the waiter lives, it asks before the place
-// ends, and row "taken up" makes the lease a whole one: the lease began with the term, so Renewed is Changed, and is
-// shorter than the TTL of the Acquire. A store that cannot know whether an inbox has a subscriber counts the GRANT as
-// heard.
+// A GRANT is unheard if it goes to a waiting Acquire, in a call of another caller, while nothing is subscribed to the
+// Inbox of that Acquire. The lease and the reservation of an unheard GRANT end with the place, or TTL from now if that
+// is earlier, because the waiter has probably died and would block the key. If the waiter lives, it asks before the
+// place ends, and row "taken up" gives it a whole lease. The row recognises such a lease: it began with the term
+// (Renewed is Changed), and is shorter than the TTL of the Acquire. A store that cannot know whether an inbox has a
+// subscriber counts the GRANT as heard.
 //
 // TERM begins a term with a new fence and this Nonce. A Resume also replaces Holder. Changed is now.
 //
@@ -195,8 +195,8 @@
 // # Jobs in the queue
 //
 // A Take with Patience that gets Held may have a place in the queue, between those of Acquires. Then the Take's Job
-// waits, and no process need wait for the job. Held with a Now says that there is a place, and Since is when the place
-// was taken. If Since equals Now, the place is new.
+// waits, and no process need wait for the job. The reply sets Now only if the job has a place, and Since to when the
+// place was taken. If Since equals Now, the place is new.
 //
 // The caller makes the Nonce of such a Take from Job alone, so that any process that knows the job can name the place.
 // The place belongs to the Owner of the Take: a Take by another Owner changes nothing. The place lasts for Patience
@@ -218,10 +218,10 @@
 // other slots are keys too, each with a record of its own: see [SlotKey]. All jobs wait in the queue of the key. No
 // Acquire with an Inbox and no Take with Patience names a slot other than the first.
 //
-// A slot other than the first differs from other keys in two points. First, the queue of the slot is that of the key. A
-// Release of the slot gives the slot to the first waiting job, and passes over the places of Acquires. The step drops
-// only places that have ended. Inspect and Line show no places of the slot. Second, the step of that GRANT writes an
-// entry of the index, for the slot and the job. The entry is due Grace of the Release from now, or half of the job's
+// A slot other than the first differs from other keys in two points. First, it shares the queue of the key. A Release
+// of the slot gives the slot to the first waiting job, and passes over the places of Acquires. The step drops only
+// places that have ended. Inspect and Line show no places of the slot. Second, the step of that GRANT writes an entry
+// of the index, for the slot and the job. The entry is due after the Grace of the Release, or after half of the job's
 // Reserve if that is less.
 //
 // The entries of a slot are in the same part of the index as those of the key.
@@ -230,10 +230,10 @@
 //
 // A push may carry the Grant, which saves the waiter the call. A store sets Push.Grant only if two conditions hold.
 // First, the store is certain that the push is its own: no other program can have made or altered the Grant. Second, an
-// Acquire sent again at the time of the push would have been answered OK with this Fence and this Ended, and the lease
-// is a whole one. For example, a store that answers a grant only after a replica has the record waits for the replica,
-// or leaves Grant nil. The push for an unheard GRANT carries no Grant, because a subscriber may receive the push after
-// all. Without Grant the waiter asks.
+// Acquire sent again at the time of the push would have been answered OK with this Fence, this Ended and a whole lease.
+// For example, a store that answers a grant only after a replica has the record waits for the replica, or leaves Grant
+// nil. The push for an unheard GRANT carries no Grant, because a subscriber may receive the push after all. Without
+// Grant the waiter asks.
 //
 // A push with a Grant may still be late or repeated. So the waiter compares fences. The Fence of a Held is the fence
 // of the present term, after the call. A larger Grant.Fence therefore belongs to a grant that the store made after it
@@ -286,8 +286,8 @@
 // changed the record sets Retain. Then the store forgets the record, as if the record had never existed. The rows
 // "ended" and "again" need this memory.
 //
-// The caller that ends a lock need not know for how long others want the memo. Without an END, the record would have
-// outlived its reservation by some time. A store remembers a record with a memo for at least that time after the END.
+// A caller that ends a lock need not know how long other callers want the memo. After an END, a store remembers a
+// record with a memo at least as long as the record would have outlived its reservation without the END.
 //
 // If Brief is set, a store remembers a record without a memo for Brief after its END. There is one exception: if
 // fences come from a clock, a record whose fence is ahead of the clock is remembered for Retain. Without the

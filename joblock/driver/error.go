@@ -21,7 +21,7 @@ type Error struct {
 	Holder    string        // the label of the holder, for people
 	Job       string        // the job that the lock is bound to, as "queue/taskID"
 	Remaining time.Duration // time until the holder's lease ends, or the reservation while no holder runs; see State
-	State     State         // what Remaining is a part of: of the lease for StateHeld, otherwise of the reservation; StateFree if not known
+	State     State         // Remaining is left of the lease if StateHeld, otherwise of the reservation; StateFree if not known
 
 	// Set with ErrAlreadyReleased, and with ErrLost if another caller has released the lock or forced its release.
 	Ended  Ended  // how the lock ended
@@ -58,10 +58,10 @@ var codeText = map[string]string{
 	CodeClosed:          "locker is closed",
 }
 
-// CodeText returns what a code says, in a few words.
+// CodeText returns a few words that explain code.
 func CodeText(code string) string { return codeText[code] }
 
-// coolingPrefix begins the name in place of a job under which a lock cools down; package envelope writes it.
+// coolingPrefix begins Error.Job while a key cools down; the rest is the job that ran. Package envelope writes it.
 const coolingPrefix = "%cooldown:"
 
 // Error returns one line: the call, the key, what is wrong, and the cause.
@@ -106,8 +106,8 @@ func (e *Error) Error() string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
 }
 
-// leftOf names what has time left for a key in this state: a lease ends with a holder that does not renew it, and a
-// reservation lasts while no holder runs.
+// leftOf says what Error.Remaining is left of: the lease of a key that is held, the reservation of a key without a live
+// holder.
 func leftOf(state State) string {
 	switch state {
 	case StateHeld:

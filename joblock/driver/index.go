@@ -16,9 +16,9 @@ type Entry struct {
 	Job  string // "queue/taskID"
 	Mark int64  // names the Due that returned this entry; each write, each Due and each Settle ends the Mark
 
-	// Settled says that the last Settle had Settled, that the entry was neither written nor returned by a Due since
-	// then, and that the entry has been due for SettledFor at most. So a reader can let the next reader skip the lock,
-	// and the next reader knows that this was not long ago. A Due may always return false.
+	// Settled reports that the last Settle of the entry set Settled, that the entry has been neither written nor
+	// returned by a Due since, and that it has been due for at most SettledFor. So a reader can let the next reader
+	// skip the lock, unless that was long ago. A Due may always return false.
 	Settled bool
 }
 
@@ -32,7 +32,7 @@ type DueRequest struct {
 // DueReply has the entries that a Due has claimed.
 type DueReply struct {
 	Entries []Entry       // the longest overdue first
-	Next    time.Duration // from now until the first entry of the part is due that is not in Entries; see Store.Due
+	Next    time.Duration // from now until the first entry of the part that is not in Entries is due; see Store.Due
 }
 
 // Settlement says when an entry that a Due has returned is due again.

@@ -12,14 +12,14 @@ type AdmitKind uint8
 const (
 	AdmitStart AdmitKind = iota // count a start now; if there is no opening, the ID waits in line
 	AdmitTry                    // count a start now; if there is no opening, nothing changes
-	AdmitCall                   // move the first in line to the claims, one for each opening without a claim
+	AdmitCall                   // turn the first places in line into claims, one for each unclaimed opening
 	AdmitLeave                  // the ID gives up its place or claim, and the start Back did not happen
-	AdmitLater                  // the same, but the ID has a claim from Delay on
+	AdmitLater                  // as AdmitLeave, but then the ID has a claim that begins after Delay
 	AdmitDelay                  // no start for Delay from now, unless a longer delay is in force; 0 ends the delay
 	AdmitLook                   // change nothing
 )
 
-// AdmitGrace is how long a claim keeps its opening from others. A claim whose ID has not asked by then stays, and is
+// AdmitGrace is how long a claim keeps its opening from other IDs. A claim whose ID has not asked by then stays, and is
 // served when its ID asks.
 const AdmitGrace = 5 * time.Second
 
@@ -34,7 +34,7 @@ const AdmitGrace = 5 * time.Second
 type AdmitRequest struct {
 	Key    string
 	Kind   AdmitKind
-	ID     string        // names who asks, and so the place in line and the claim
+	ID     string        // names the one who asks, and its place in line or claim
 	Starts int           // from 1 to MaxStarts
 	Period time.Duration // in whole microseconds
 	Back   int64         // AdmitReply.Start of a start that did not happen, or 0; it is taken back first
@@ -75,8 +75,8 @@ type Rate struct {
 	Keep   int64 `json:"keep"` // the longest period that was used
 
 	Log    []int64     `json:"log,omitempty"`    // the starts of the last Keep, ascending
-	Line   []RatePlace `json:"line,omitempty"`   // those who wait, the first first
-	Claims []RatePlace `json:"claims,omitempty"` // those who are expected to ask
+	Line   []RatePlace `json:"line,omitempty"`   // the places in line, in order
+	Claims []RatePlace `json:"claims,omitempty"` // of the IDs that are called, or come back later
 	Until  int64       `json:"until,omitempty"`  // the end of a delay
 }
 
@@ -116,7 +116,7 @@ func (s *Rate) Admit(now time.Time, req AdmitRequest) AdmitReply {
 
 	used := s.Log[sortedAfter(s.Log, t-period):]
 	free := starts - len(used)
-	// opening returns when the start with n starts before it can be.
+	// opening returns the earliest time of a start that has n other starts before it.
 	opening := func(n int) int64 {
 		base := max(t, s.Until)
 		if starts == 0 {
@@ -128,7 +128,7 @@ func (s *Rate) Admit(now time.Time, req AdmitRequest) AdmitReply {
 		}
 		return at + int64(n/starts)*period
 	}
-	// claimed returns how many claims before the time end keep an opening from others.
+	// claimed returns how many claims that begin before end still keep an opening from others.
 	claimed := func(end int64) (n int) {
 		for _, c := range s.Claims {
 			if c.At > t-AdmitGrace.Microseconds() && c.At < end {

@@ -42,7 +42,7 @@ func (o Outcome) String() string {
 // except the Job of OutcomeWrongJob: a previous owner is not shown.
 type Reply struct {
 	Outcome   Outcome
-	Fence     int64         // OK except of Release and Reserve; Held: the fence of the present term
+	Fence     int64         // OK of all calls except Release and Reserve; Held: the fence of the present term
 	Memo      []byte        // OK of Acquire and Resume, if the request has Memo: the key's memo
 	Ended     Ended         // OK of Acquire and Take: how the previous ownership ended. Released: how the caller's ended
 	Reason    string        // Released: the reason that was given with the release

@@ -20,8 +20,8 @@ func SlotKey(key string, n int) string {
 	return key + slotMark + strconv.Itoa(n)
 }
 
-// LineOf returns the key whose queue has the jobs that wait for slot. other is true if slot is a slot of that key other
-// than the first. For all other keys, LineOf returns slot and false.
+// LineOf returns the key in whose queue jobs wait for slot. other reports whether slot is a slot of that key other than
+// the first. For all other keys, LineOf returns slot and false.
 func LineOf(slot string) (key string, other bool) {
 	i := strings.LastIndex(slot, slotMark)
 	if i <= 0 {

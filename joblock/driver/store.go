@@ -67,19 +67,19 @@ type Store interface {
 
 	// Subscribe calls deliver with each Push to inbox, until stop is called. An inbox belongs to one Store: if an
 	// Acquire goes to another Store, this Store may miss the Push. ForcedInbox, JobsInbox and NotifyInbox belong to all
-	// Stores that have the same locks. The end of ctx does not end the subscription. deliver must not block, and stop waits for a
-	// call of deliver that has begun. An error means that there is no subscription.
+	// Stores that have the same locks. The end of ctx does not end the subscription. deliver must not block, and stop
+	// waits for a running call of deliver. An error means that there is no subscription.
 	Subscribe(ctx context.Context, inbox string, deliver func(Push)) (stop func(), err error)
 
-	// Notify pushes key to NotifyInbox: the work that has the key must look whether it may go on. No record changes.
+	// Notify pushes key to NotifyInbox, so that the work under the key checks whether it may go on. No record changes.
 	Notify(ctx context.Context, key string) error
 
 	// Inspect reads records, in the order of req.Keys. For a key without a record, Inspect returns StateFree and
 	// Fence 0.
 	Inspect(ctx context.Context, req InspectRequest) ([]Record, error)
 
-	// Line reads one page of the places in the queue of a key, without those that have ended. A place that is taken or
-	// given up between two pages may be missing. A key without a record has an empty page.
+	// Line reads one page of the places in the queue of a key. Places that have ended are left out. A place that is
+	// taken or given up between two pages may be missing. A key without a record has an empty page.
 	Line(ctx context.Context, req LineRequest) (LinePage, error)
 
 	// List reads one page of records, without their memos, in no particular order. The package comment says how pages

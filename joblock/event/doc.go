@@ -40,8 +40,8 @@
 //	                   under a lock of this process alone; Fence is the local lock's
 //	Overran            a function of package fallback still runs after Config.Overrun       Owner, Fence, Held
 //	RateLimited        a job or a call of package rate has to wait for its rate             Job, Remaining
-//	HeldBack           a job does not start, because an operator has paused Key, which is   Job, Remaining, Reason
-//	                   a key of the job or one above; each time the job is delivered
+//	HeldBack           an operator has paused Key, a key of the job or one above, so the    Job, Remaining, Reason
+//	                   job does not start; one event each time the job is delivered
 //
 // A permit of package limit is a lock with a key of its own. Events about a wait for a permit have the limit's key.
 // Events about the permit have the permit's key.

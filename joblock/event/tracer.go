@@ -6,12 +6,12 @@ import "context"
 // of joblock.Config sets the Tracer of a Locker, and of packages handoff, worker and limit with that Locker. Package
 // otelobserver has a Tracer for OpenTelemetry.
 //
-// Several goroutines may use a Tracer at a time. A Tracer and its Spans must not block. The Locker recovers their panics
-// and logs the first panic, as those of an Observer.
+// Several goroutines may use a Tracer at a time. A Tracer and its Spans must not block. The Locker recovers their
+// panics and logs the first one, as it does for an Observer.
 type Tracer interface {
-	// Start begins a span about c below the span in ctx, and returns a context with the new span. For a Call with
-	// Headers and a ctx without a span, the parent is the span that the headers name. If there is no parent, Start returns
-	// ctx and nil: the toolkit begins no traces of its own.
+	// Start begins a span about c as a child of the span in ctx, and returns a context with the new span. For a Call
+	// with Headers and a ctx without a span, the parent is the span that the headers name. If there is no parent, Start
+	// returns ctx and nil: the toolkit begins no traces of its own.
 	Start(ctx context.Context, c Call) (context.Context, Span)
 
 	// Headers returns the headers with which a task names the span in ctx; nil if ctx has no span.

@@ -15,10 +15,10 @@
 //
 // # What is promised
 //
-// Two functions of [Locker.Do] with the same key never run at the same time, if both calls are of the same Locker. The
-// promise holds while the store answers, while the store is unreachable, and while the store comes back: each function has a
-// local lock, whatever the store answers. So make one Locker of this package in a process. Take all locks of a key by
-// that Locker, or take all by the joblock.Locker.
+// Two functions of [Locker.Do] with the same key never run at the same time, if both calls go through the same Locker.
+// The promise holds while the store answers, while the store is unreachable, and while the store comes back: each
+// function has a local lock, whatever the store answers. So make one Locker of this package in a process, and take the
+// locks of a key either all through that Locker or all through the joblock.Locker.
 //
 // The promise ends for a function whose local lock is lost: by Close, by the options NoRenew and MaxRenew, or by a
 // suspension of the process for longer than the lease. The context of a function under a local lock then ends with cause

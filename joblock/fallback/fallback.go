@@ -123,8 +123,8 @@ func (f *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 	return f.locks.Do(ctx, key, run, core.Acquiring(opts), acquire)
 }
 
-// acquire returns the lock under which the function runs. local is the local lock of a call that has the store's lock;
-// it is nil after a fall-back.
+// acquire returns the lock under which the function runs. If that is the store's lock, the second result is the local
+// lock; after a fall-back it is nil.
 //
 // The store's lock comes before the local lock. In the other order only one waiter of each process would be in the
 // store's line, so waiters of several processes would not be served in order of arrival. A call that has only a local

@@ -15,7 +15,7 @@ type throttle struct {
 	skipped int       // warnings since then
 }
 
-// warn logs the text, or counts the warning. A warning that is logged has the number of those only counted.
+// warn logs text as a warning, or only counts it. A logged warning has the number of those that were only counted.
 func (t *throttle) warn(now time.Time, text string, attrs []any) {
 	t.mu.Lock()
 	if !t.logged.IsZero() && now.Sub(t.logged) < time.Minute {

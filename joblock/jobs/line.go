@@ -54,13 +54,13 @@ type Granted struct {
 	Job string // "queue/taskID"
 }
 
-// Listen calls granted for each job that has waited in line and has got its key, unless the call that has given the key
-// to the job starts the job itself. The key is parked for the job, which has to be started. Listen only saves time: a
-// call of granted may be missing, late, repeated or forged. So read the lock before you act. Due finds the jobs that
-// Listen misses.
+// Listen calls granted for each job that has got its key after waiting in line, unless the call that freed the key
+// starts the job itself. The key is parked for the job, which has to be started. Listen only saves time: a call of
+// granted may be missing, late, repeated or forged. So read the lock before you act. Due finds the jobs that Listen
+// misses.
 //
-// granted must not block, and stop waits for a call of granted that has begun. The end of ctx does not end the
-// subscription. After an error there is no subscription.
+// granted must not block, and stop waits for a running call of granted. The end of ctx does not end the subscription.
+// After an error there is no subscription.
 func Listen(ctx context.Context, locks *joblock.Locker, granted func(Granted)) (stop func(), err error) {
 	const op = "listen"
 	in := (*core.Locker)(locks)

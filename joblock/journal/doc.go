@@ -18,7 +18,7 @@
 //
 //	event                                        kept by default
 //	acquired                                     after a wait of Config.Contended or longer; or if the lease of the
-//	                                             holder before has run out
+//	                                             previous holder has run out
 //	resumed                                      if the reservation had run out
 //	released                                     if the store has not answered
 //	gave up, lost, renewed late, renewal         always
@@ -47,6 +47,6 @@
 //
 // # In Redis
 //
-// The stream is at the prefix of the locks and "%events" ("joblock:%events"), a name that no lock has. An ACL user
-// needs XADD, and a reader XRANGE and XREVRANGE. A server that is configured to evict keys may evict the stream.
+// The stream is at the prefix of the locks plus "%events" ("joblock:%events"); no lock has that name. An ACL user needs
+// XADD, and a reader XRANGE and XREVRANGE. A server that is configured to evict keys may evict the stream.
 package journal

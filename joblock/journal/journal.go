@@ -31,7 +31,8 @@ type Config struct {
 	// All keeps every event. Default: what is not routine; see the package comment.
 	All bool
 
-	// Contended is the shortest wait for a lock that is not routine, from 1 ms to a day. Default 1 s.
+	// Contended is the shortest wait for a lock after which its Acquired event is kept, from 1 ms to a day. Default
+	// 1 s.
 	Contended time.Duration
 
 	// Length is about how many entries the stream keeps, from 100 to 1,000,000. All Journals of a prefix should have the
@@ -53,7 +54,7 @@ type Config struct {
 }
 
 const (
-	// gather is how long an event waits for others, so that one round trip writes them.
+	// gather is how long an event waits for further events, so that one round trip writes them together.
 	gather = 100 * time.Millisecond
 
 	// mostAtOnce is how many entries one round trip writes.
@@ -86,7 +87,7 @@ type Journal struct {
 	closed  bool
 	number  int64 // of events since New
 	dropped int64 // since New
-	untold  int64 // of dropped: in no entry yet
+	untold  int64 // the part of dropped that no entry reports yet
 	warned  time.Time
 }
 
@@ -165,8 +166,8 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("journal: %s: %w", fmt.Sprintf(format, args...), joblock.ErrInvalid)
 }
 
-// add appends entries to the stream, in one round trip. written is how many of them, from the first one on, are in the
-// stream for certain.
+// add appends entries to the stream, in one round trip. written is how many entries, counted from the first, are
+// certainly in the stream.
 func add(ctx context.Context, rdb redis.UniversalClient, cfg Config, texts []string) (written int, err error) {
 	pipe := rdb.Pipeline()
 	cmds := make([]*redis.StringCmd, len(texts))
@@ -345,7 +346,8 @@ func (j *Journal) pause(d time.Duration) {
 	}
 }
 
-// writeAll writes until the buffer is empty. more is false if the Journal is closed and this was the last time.
+// writeAll writes until the buffer is empty. more is false if the Journal is closed and writeAll need not be called
+// again.
 func (j *Journal) writeAll() (more bool) {
 	for wait := firstPause; ; {
 		texts, closed := j.next()
@@ -361,7 +363,7 @@ func (j *Journal) writeAll() (more bool) {
 			wait = firstPause
 		case j.ctx.Err() != nil:
 			return false
-		case closed: // Close waits, and ends j.ctx when it no longer does
+		case closed: // Close waits, and ends j.ctx when it gives up
 			t := time.NewTimer(gather)
 			select {
 			case <-t.C:

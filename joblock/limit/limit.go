@@ -4,9 +4,9 @@
 //	...
 //	err := geocoder.Do(ctx, "geocoder", call)
 //
-// A Limit has TryAcquire, Acquire, AcquireAll and Do of a Locker. They return a permit: a Lock on a key of its own,
-// independent of the other permits. The permit's key is the limit's key, "%#" and the permit's number. The fences of
-// one permit grow from holder to holder; fences of different permits are not comparable. Locker.Resume resumes a
+// A Limit has a Locker's methods TryAcquire, Acquire, AcquireAll and Do. They return a permit: a Lock on a key of its
+// own, independent of the other permits. The permit's key is the limit's key, "%#" and the permit's number. The fences
+// of one permit grow from holder to holder; fences of different permits are not comparable. Locker.Resume resumes a
 // permit's token.
 //
 // # What is promised
@@ -15,8 +15,8 @@
 //
 //	what happens                   what the others lose
 //	a holder dies                  its permit, for one TTL
-//	the first in line dies         up to five seconds, for which they wait longer; and a permit that is granted to the dead
-//	                               waiter in that time, for one TTL
+//	the first in line dies         up to five seconds of waiting; a permit that becomes free in that time may go to the
+//	                               dead waiter, and the others lose that permit for one TTL
 //
 // ErrHeld and ErrTimeout describe the holder whose lease ends first. Package event says which key an event has.
 //
@@ -126,8 +126,8 @@ func (l *Limit) check(op, key string) error {
 	return nil
 }
 
-// checkCarried refuses a key of which ctx carries a permit already, if the call waits: if all holders of permits waited for
-// a second one, all would wait for each other. A call that does not wait is refused if ctx carries all permits.
+// checkCarried refuses a waiting call for a key of which ctx already carries a permit: if every holder waited for a
+// second permit, none would ever get one. It refuses a call that does not wait if ctx carries all permits.
 func (l *Limit) checkCarried(ctx context.Context, op string, waits bool, keys ...string) error {
 	carried := make(map[string]int)
 	for _, lock := range core.LocksFromContext(ctx) {

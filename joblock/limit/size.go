@@ -15,13 +15,13 @@ const (
 	// sizeKept is how long the store remembers the number of permits after an acquisition has written the number.
 	sizeKept = 24 * time.Hour
 
-	// sizePause lies between two writes of different numbers. While a deployment changes n, both numbers are in use.
+	// sizePause is the least time between two writes, because both numbers are in use while a deployment changes n.
 	sizePause = time.Minute
 )
 
-// recordSize writes the number of permits into a record of its own, unless old, which is that record, has the number.
-// Only people read the record. A call that had to read the permits anyway has read old, so an acquisition that gets a
-// permit at once pays nothing.
+// recordSize writes the number of permits into a record of its own, unless that record, which the caller passes as old,
+// has the number already. Only people read the record. A call that had to read the permits anyway has read old, so an
+// acquisition that gets a permit at once pays nothing.
 //
 // The record is that of a lock whose lease ends at once. The number is in its holder label, as the text of a
 // keyspace.Said. So one call writes the record, and no release is needed. If the call fails, a later acquisition writes

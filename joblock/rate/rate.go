@@ -10,8 +10,9 @@
 //
 // # What is promised
 //
-// In any time of Per, the store admits no more than N starts. That is a sliding window: it has no border at which twice as
-// many may start. While work waits, at least 0.95 N start, if each start begins within a fiftieth of Per after its opening.
+// The store admits at most N starts in any span of Per. The window slides, so there is no boundary around which twice
+// as many could start. While work waits, at least 0.95 N start, if each start begins within a fiftieth of Per after its
+// opening.
 //
 //	a start counts              when the store admits it, just before it begins. The store counts over Per and a margin, a
 //	                            50th of Per and at most a second, so that a start may begin that long after its admission
@@ -22,7 +23,7 @@
 //	a process that dies         between the admission and the start has used up one start
 //	a store that loses data     forgets the starts: up to N more may begin
 //	no answer from the store    nothing starts: joblock.ErrUnavailable
-//	callers that disagree       each start is judged by its own caller's N and Per, over the starts of all
+//	callers that disagree       each start is judged by its own caller's N and Per, over the starts of all callers
 //
 // Waiting jobs and calls are served in the order in which they came. A waiter that does not respond when its turn comes
 // keeps its opening from the others for five seconds.
@@ -30,7 +31,7 @@
 // # What it costs
 //
 // A call costs one command for each limit, and one more each time it has to wait. A key takes some 100 bytes for each
-// start of the last Per, up to N or Burst, and for each that waits. A key that is not used expires.
+// start of the last Per, up to N or Burst, and for each waiter. A key that is not used expires.
 package rate
 
 import (
@@ -46,7 +47,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Limit allows N starts in any time of Per, for one key. All state is in the store: Limits with the same Key share it.
+// Limit allows N starts in any span of Per, for one key. All state is in the store: Limits with the same Key share it.
 // Give a key the same N and Per everywhere.
 type Limit struct {
 	// Key names what is limited, such as a tenant or a provider. Build Key with joblock.Key. It is independent of a lock
@@ -68,13 +69,13 @@ type Limit struct {
 	Name string
 }
 
-// maxNap is the longest time between two questions of a Wait: those before it may have left the line.
+// maxNap is how long Wait sleeps at most before it asks again: waiters before it may have left the line.
 const maxNap = 5 * time.Second
 
-// Allow counts a start at all limits, or at none. It does not wait. The error matches joblock.ErrHeld if one of the limits
-// is used up, or if others wait for it; the *joblock.Error has the Key of that limit, and Remaining is the time until
-// the next opening. handoff.Refuse answers it with 429 and Retry-After. Other errors: joblock.ErrInvalid for bad limits,
-// joblock.ErrUnavailable, joblock.ErrClosed, and the cause of ctx.
+// Allow counts a start at all limits, or at none. It does not wait. The error matches joblock.ErrHeld if one of the
+// limits is used up, or if others wait for it; the *joblock.Error has the Key of that limit, and Remaining is the time
+// until the next opening. handoff.Refuse answers such an error with 429 and Retry-After. Other errors:
+// joblock.ErrInvalid for bad limits, joblock.ErrUnavailable, joblock.ErrClosed, and the cause of ctx.
 func Allow(ctx context.Context, locks *joblock.Locker, limits ...Limit) error {
 	const op = "allow"
 	all, err := check(locks, op, limits)
@@ -91,8 +92,8 @@ func Allow(ctx context.Context, locks *joblock.Locker, limits ...Limit) error {
 	}
 }
 
-// Wait waits in line until a start is counted at all limits. It waits in this process; when ctx ends, it gives up its
-// place, and the error is the cause of ctx. Other errors are those of Allow, without joblock.ErrHeld.
+// Wait waits in line, in this process, until a start is counted at all limits. If ctx ends first, Wait gives up its
+// place and returns the cause of ctx. Other errors are those of Allow, without joblock.ErrHeld.
 func Wait(ctx context.Context, locks *joblock.Locker, limits ...Limit) error {
 	const op = "wait for rate"
 	all, err := check(locks, op, limits)
@@ -143,8 +144,8 @@ func RetryAfter(key string, after time.Duration) error { return &rates.Refusal{K
 // Status is the public state of the rate of a key.
 type Status struct {
 	Key        string        `json:"key"`
-	Starts     int           `json:"starts"`               // how many starts the store allows at present...
-	Period     time.Duration `json:"period"`               // ...in this time: Burst, in its part of Per and the margin; 0 if the key is not in use
+	Starts     int           `json:"starts"`               // starts that the store allows in any Period: Burst
+	Period     time.Duration `json:"period"`               // Burst's part of Per, plus the margin; 0 if the key is not in use
 	Used       int           `json:"used"`                 // starts in the last Period
 	Waiting    int           `json:"waiting,omitempty"`    // jobs and calls in line
 	Next       time.Duration `json:"next,omitempty"`       // until a newcomer could start

@@ -53,8 +53,8 @@ type flight[T any] struct {
 	fn    func(context.Context) (T, error)
 }
 
-// run returns the kept result, or takes the lock and computes a result. The lock's option Retain is the longer of retain
-// and the time that o, or else Config.Retain, gives.
+// run returns the kept result, or takes the lock and computes a result. The store retains the lock for the longer of
+// retain and the Retain of o or of the Config.
 func (f flight[T]) run(ctx context.Context, retain time.Duration, o core.Options) (v T, err error) {
 	asked, _, err := f.locks.Asked(op, f.key, o)
 	if err == nil && f.fn == nil {
