@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// settled is Mark % 4 of an entry that was settled.
+// settled is Mark % 4 of an entry that was settled with Settled.
 const settled = 2
 
 // index is the index of jobs. index.order is a heap by Mark, so that due reads only due entries.
@@ -30,8 +30,8 @@ type entry struct {
 	at int // position in index.order
 }
 
-// bound writes the entry of key and job, and makes the entry due after grace. bound
-// also drops up to two entries that have been due for JobKeep. So the index stays small where no keeper runs.
+// bound writes the entry of key and job, and makes the entry due after grace. bound also drops up to two entries that
+// have been due for JobKeep, so that the index stays small where no keeper runs.
 func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	for range 2 {
 		if len(x.order) > 0 && x.order[0].Mark <= now.us-driver.JobKeep.Microseconds() {
@@ -48,8 +48,7 @@ func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	x.put(now, e, grace, 0)
 }
 
-// put makes e due after wait or some µs later, and ends e's Mark. kind is the
-// remainder of the new Mark by 4.
+// put gives e a new Mark, and makes it due after wait or some µs later. kind is the new Mark modulo 4.
 func (x *index) put(now instant, e *entry, wait time.Duration, kind int64) {
 	due := now.us + wait.Microseconds()
 	x.move(e, due+(kind+4-due%4)%4)

@@ -12,8 +12,8 @@ import (
 type listener struct {
 	deliver func(driver.Push)
 
-	// busy counts the deliveries that have begun. The count grows only under Store.mu and while the listener is
-	// registered. So no delivery begins after a Wait that began after the listener was removed.
+	// busy counts the deliveries under way. A delivery begins only under Store.mu and while the listener is registered,
+	// so none begins after a Wait that began after the listener was removed.
 	busy sync.WaitGroup
 }
 

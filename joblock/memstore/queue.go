@@ -81,7 +81,7 @@ func (r *record) prolong(now instant, p *place, d, retain time.Duration) {
 	r.keepQueue(p.until, retain)
 }
 
-// keepQueue makes the Store remember the record until retain after a place ends.
+// keepQueue makes the Store remember the record for retain after until, when a place ends.
 func (r *record) keepQueue(until int64, retain time.Duration) {
 	r.queue.kept = max(r.queue.kept, until+retain.Milliseconds())
 	r.expires = max(r.expires, r.queue.kept)

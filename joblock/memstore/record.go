@@ -6,8 +6,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// instant is one reading of the store's clock, and who listens then. Deadlines are in milliseconds, fences in
-// microseconds.
+// instant is one reading of the store's clock, with the subscribers at that moment. Deadlines are in milliseconds,
+// fences in microseconds.
 type instant struct {
 	ms, us  int64
 	inboxes map[string][]*listener // Store.inboxes: an inbox without a subscriber is not in the map

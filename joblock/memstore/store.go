@@ -198,8 +198,8 @@ func (s *store) SealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dri
 // Close does nothing: a store opens nothing, and other Lockers may share it.
 func (s *store) Close() error { return nil }
 
-// batch applies the transition to the record of each request, in one atomic step, and
-// writes replies and delivers the pushes.
+// batch applies transition to the record of each request, in one atomic step, sets replies, and then delivers the
+// pushes.
 func batch[R any](
 	ctx context.Context, s *store, reqs []R, replies []driver.Reply, keyOf func(R) string,
 	transition func(record, instant, R) (record, answer),

@@ -25,7 +25,7 @@ func (a answer) binding(job string, grace time.Duration) answer {
 	return a
 }
 
-// waits adds to a what the caller gets to know of the place p in the queue of r.
+// waits adds to a what the answer says about p, a place in the queue of r.
 func (a answer) waits(now instant, r record, p *place) answer {
 	a.Ahead, a.Now, a.Since = r.ahead(p), now.time(), time.UnixMicro(p.since)
 	return a
@@ -173,7 +173,8 @@ func (r record) renew(now instant, req driver.RenewRequest) (record, answer) {
 	return r, r.granted(false)
 }
 
-// line is nil, or for a slot other than the first the record that has the queue.
+// release applies a release. For a slot other than the first, line is the record that has the queue; otherwise it is
+// nil.
 func (r record) release(now instant, req driver.ReleaseRequest, line *record) (record, answer) {
 	owner := req.Kind.ByOwner()
 	q := cmp.Or(line, &r)
@@ -224,7 +225,7 @@ func (r record) release(now instant, req driver.ReleaseRequest, line *record) (r
 	return r, a
 }
 
-// pass grants the free key to the first in the queue of q, and adds that to the answer a.
+// pass grants the free key to the first waiter in the queue of q, and adds the grant to the answer a.
 func (r *record) pass(now instant, req driver.ReleaseRequest, q *record, a answer) answer {
 	first := q.nextWaiter(now, q != r)
 	if first == nil {

@@ -38,7 +38,7 @@ const (
 //
 // The WAIT is in the same pipeline because the WAIT has to be on the same connection as the calls: from Redis 7.2 on,
 // WAIT waits only for the last write of its own connection. For the same reason a script that answers with a grant
-// always writes, even if an earlier run of the call made the grant. Refusals need no WAIT. But a WAIT that is sent only
+// always writes, even if an earlier run of the call made the grant. Refusals need no WAIT, but a WAIT that is sent only
 // after grants would take a second round trip.
 func (s *store) acknowledged(ctx context.Context, m *merger, sc *script, cmds []*redis.Cmd) []answer {
 	out := make([]answer, len(cmds))
@@ -96,9 +96,9 @@ func (s *store) acknowledgedOn(
 	return again
 }
 
-// acknowledgedAt sends items to addr, because the node in the parameter from has redirected them. If the node at addr
-// redirects an item too, acknowledgedAt follows, at most hops times. To begin again would not help then: the cluster
-// client may still name the first node. again has the items that have to be sent again.
+// acknowledgedAt sends items to addr, to which the node from has redirected them. If the node at addr redirects an item
+// too, acknowledgedAt follows, at most hops times: to begin again would not help, because the cluster client may still
+// name the first node. again has the items that have to be sent again.
 func (s *store) acknowledgedAt(
 	ctx context.Context, rdb redis.UniversalClient, from sender, addr string, sc *script, items []int, cmds []*redis.Cmd, out []answer, try, hops int,
 ) (again []int) {
@@ -128,8 +128,7 @@ func (s *store) acknowledgedAt(
 	return again
 }
 
-// follow sends cmds and a WAIT to addr, because the node in the parameter from has redirected cmds. The
-// error is that of enough.
+// follow sends cmds and a WAIT to addr, to which the node from has redirected them. The error is that of enough.
 //
 // follow makes a new connection. go-redis follows redirections too, but does not say on which connection. And the
 // cluster client may not know the node at addr yet.
@@ -140,7 +139,8 @@ func (s *store) follow(ctx context.Context, from sender, addr string, sc *script
 		addr = host + addr
 	}
 	opt.Addr = addr
-	// The node's client may be changing its own at this moment, if the server knows no such notifications.
+	// The node's client changes its own setting when it finds that the server has no such notifications, perhaps right
+	// now.
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()
@@ -165,8 +165,8 @@ func (s *store) follow(ctx context.Context, from sender, addr string, sc *script
 			if try == 1 && isNoScript(out[i].err) {
 				batch[i], unknown = sc.withSource(ctx, cmd), true
 			} else if short == nil {
-				// The next pipeline may take another connection. Then the WAIT of the next pipeline would say nothing
-				// about the writes of this one.
+				// The next pipeline may take another connection. Then its WAIT would say nothing about the writes of
+				// this one.
 				short = s.enough(wait)
 			}
 		}
@@ -192,8 +192,7 @@ func (s *store) waitCmd(ctx context.Context) *redis.Cmd {
 // errTooFew is the error of a call that took effect, but on too few replicas.
 var errTooFew = errors.New("too few replicas acknowledged")
 
-// enough returns the error of the command wait, or errTooFew if fewer than Config.Replicas have
-// acknowledged.
+// enough returns the error of wait, a WAIT, or errTooFew if fewer than Config.Replicas have acknowledged.
 func (s *store) enough(wait *redis.Cmd) error {
 	n, err := wait.Int()
 	if err == nil && n < s.replicas {
@@ -210,9 +209,9 @@ func (m *merger) master(ctx context.Context, key string) (sender, error) {
 	return m.via, nil
 }
 
-// redirected returns the address of the node to ask instead. The node that answered has lost the key's
-// slot (MOVED), or has lost the key while the slot migrates (ASK). After MOVED the client reads the topology again, but
-// not at once. Until then the client asks the old node.
+// redirected returns the address of the node to ask instead, if err is a redirection: the node that answered has lost
+// the key's slot (MOVED), or has lost the key while the slot migrates (ASK). After MOVED the client reads the topology
+// again, but not at once. Until then the client asks the old node.
 func redirected(ctx context.Context, rdb redis.UniversalClient, err error) (addr string, on bool) {
 	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok || err == nil {

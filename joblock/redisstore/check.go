@@ -24,10 +24,10 @@ import (
 //		err = report.Err() // or log the report
 //	}
 //
-// Check takes a lock at a key of its own, hands the lock to a second owner, and removes the lock. If ctx ends meanwhile,
-// Check removes the lock all the same; if the server does not answer either,
-// the lock ends within ten seconds. Apart from that, Check only reads: INFO, and CONFIG GET if the user may run CONFIG GET.
-// A Note says what Check was not allowed to read.
+// Check takes a lock at a key of its own, hands the lock to a second owner, and removes the lock. If ctx ends
+// meanwhile, Check removes the lock all the same; if the server does not answer either, the lock ends within ten
+// seconds. Apart from that, Check only reads: INFO, and CONFIG GET if the user may run it. A Note says what Check was
+// not allowed to read.
 //
 // An error means that the check is incomplete. The error is joblock.ErrInvalid if New did not make s, otherwise that of
 // go-redis. The Report then has what Check found before the error.

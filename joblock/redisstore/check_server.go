@@ -41,7 +41,7 @@ func (n *checkedServer) config(ctx context.Context, rdb *redis.Client, name stri
 	return val, err == nil && ok
 }
 
-// wellUnless adds a Finding that subject is well, unless it is not or the server does not say.
+// wellUnless adds a Finding that subject is well, unless there is a Finding about subject already, or found is "".
 func (n *checkedServer) wellUnless(subject, found string) {
 	n.mu.Lock()
 	bad := slices.ContainsFunc(n.report, func(f Finding) bool { return f.Subject == subject && f.Node == n.addr })
@@ -61,8 +61,8 @@ func (n *checkedServer) version() {
 	}
 }
 
-// olderThan reports whether v is an older version than than. Only the major and minor numbers count. If v
-// is no version, olderThan returns false.
+// olderThan reports whether version v is older than version than. Only the major and minor numbers count. If v is no
+// version, olderThan returns false.
 func olderThan(v, than string) bool {
 	var have, want [2]int
 	for i, p := range strings.SplitN(v, ".", 3)[:min(2, strings.Count(v, ".")+1)] {
@@ -92,7 +92,8 @@ func (n *checkedServer) cluster(client redis.UniversalClient) {
 	}
 }
 
-// native adds a Finding about the calls that need no script. The command changes nothing, because no record has that text.
+// native adds a Finding about the calls that need no script. Its command changes nothing, because no record has the
+// text that the command compares.
 func (n *checkedServer) native(ctx context.Context, rdb *redis.Client) {
 	if n.s.native.off {
 		return
@@ -222,11 +223,11 @@ func (n *checkedServer) replication(minReplicas string, known bool) {
 	}
 }
 
-// lateReplica is from which silence on a replica is late. A healthy replica reports to its master every second how far it
-// is, and Redis' own min-replicas-max-lag has the same default.
+// lateReplica is the silence after which a replica counts as late. A healthy replica reports its progress to its master
+// every second, and Redis' own min-replicas-max-lag has the same default.
 const lateReplica = 10 // seconds
 
-// late names the replicas that do not have what this server has.
+// late describes the replicas that may lack recent writes of this server.
 func (n *checkedServer) late(replicas int64) (all []string) {
 	for i := range replicas {
 		of := make(map[string]string)

@@ -149,7 +149,7 @@ func off[T ~int | ~int64](v T) T {
 	return v
 }
 
-// timeoutOff is the function off for timeouts of Options: go-redis turns such a -1 into 0, and such a -2 into -1.
+// timeoutOff is off for timeouts of Options: there go-redis turns -1 into 0, and -2 into -1.
 func timeoutOff(d time.Duration) time.Duration {
 	if d <= 0 {
 		return d - 1

@@ -11,7 +11,7 @@
 //
 // # Records
 //
-// A lock is one string at prefix + key, for a cluster see below. The string is a text of lines, which redis-cli shows
+// A lock is one string at prefix + key; for a cluster, see below. The string is a text of lines, which redis-cli shows
 // unchanged:
 //
 //	jobH<fence>   H, N: owned; R, F, D: released, forced, done; the fence is a number that grows
@@ -28,7 +28,8 @@
 //	              previous ownership ended; if owned, when the lease began, and how long the
 //	              lease and the reservation are from then on
 //
-// A record that was written without a script has no times: the expiry of its key dates it. scripts/record.lua says how.
+// A record that was written without a script has no times: they follow from the expiry of its key, as
+// scripts/record.lua explains.
 //
 // Times are in µs since 1970, lengths in ms. The numbers have a fixed width, so most calls read a field by its
 // position in the text. Such a call takes three commands. The record of a key that was used once takes some 230 bytes
@@ -87,17 +88,18 @@
 // migrates. Then a server may refuse a script with two keys (TRYAGAIN), and the Store uses two scripts with one key
 // each.
 //
-// Two transitions need no script on Redis 8.4 or later and Valkey 8.1 or later, which have SET with IFEQ: the Acquire of
-// a free key, and the Release of a lock or of a job's lock that was not renewed. They cost the server less
-// than the script: bench/README.md has figures. The script still decides in every other case: the key has waiters or had
-// them seconds ago, the lock has a memo or is a slot of several, the call is late or repeated, or the record is not the one
-// that this process knows. It also does with [Config].Replicas, and for any client other than a *redis.Client. So a
-// Cluster never has such calls, because its records are hashes, and with Sentinel there are such calls, because a replica
-// gets each SET with the time of its expiry: a replica that is promoted dates the record as its master did. The Store asks
-// the server what it can do after its first calls, once a minute if it cannot, and again after a refusal. [Config].ScriptsOnly switches the path off,
-// and [Check] says whether a server has it. Processes with and without it have the same
-// locks. Such an Acquire is SET, PEXPIRETIME and GETRANGE in one pipeline, such a Release PTTL and SET. Hooks see the SET only,
-// unless the pipeline is shared with other calls.
+// Two transitions need no script on Redis 8.4 or later and Valkey 8.1 or later, which have SET with IFEQ: the Acquire
+// of a free key, and the Release of a lock, a job's or not, that was not renewed. They cost the server less than a
+// script: bench/README.md has figures. A script decides in every other case: the key has waiters or had them seconds
+// ago, the lock has a memo or is a slot of several, the call is late or repeated, or the record is not the one that
+// this process knows. So it does with [Config].Replicas, and for any client other than a *redis.Client.
+//
+// A Cluster has no such calls, because its records are hashes. Sentinel has them: a replica gets each SET with the time
+// of its expiry, so a promoted replica derives the same times as its master. The Store asks the server whether it has
+// IFEQ after its first calls, once a minute while it does not, and again after a refusal. [Config].ScriptsOnly switches
+// these calls off, and [Check] says whether a server has them. Processes with and without them have the same locks.
+// Such an Acquire is SET, PEXPIRETIME and GETRANGE in one pipeline, such a Release PTTL and SET. Hooks see only the
+// SET, unless the pipeline is shared with other calls.
 //
 //	Acquire                           one round trip
 //	a batch of Take, Park             one pipeline
@@ -114,9 +116,9 @@
 // go-redis sends a command again if the reply was lost. Scripts recognise such a call by its nonce, and answer as in
 // the first run.
 //
-// Methods return the errors of go-redis, and the Locker makes ErrUnavailable of each. An error matches
-// joblock.ErrInvalid if the error is about a bad Config, a nil client or a forged List cursor, or about a value of
-// another kind in the place of the index or of the seal keys.
+// Methods return the errors of go-redis, and the Locker turns each into ErrUnavailable. An error matches
+// joblock.ErrInvalid if it is about a bad Config, a nil client or a forged List cursor, or about a value of another
+// kind in the place of the index or of the seal keys.
 //
 // # Connections
 //
@@ -125,14 +127,14 @@
 // If such a connection brings nothing for 3 s, the Store sends a PING. Without an answer within 3 s the Store replaces
 // the connection.
 //
-// In a cluster pushes go to shard channels, which only one node has to do with. The Store has one more connection to
+// In a cluster pushes go to shard channels, each of which involves only one node. The Store has one more connection to
 // each node that has keys for which this process waits. A push goes to all nodes only if there is no subscriber of the
 // shard channel at that moment: while a slot migrates, just after the first wait for a key of a part, or if the waiter
 // has died. A server or a user without shard channels sends each push to all nodes.
 //
-// A server from 7.2 on must not get a SPUBLISH as long as the server runs on a nodes.conf that an older server has
-// written: SPUBLISH ends such a server. The Store asks each node (CLUSTER SHARDS), and leaves the shard channels of such
-// a node alone, until the node is started once more.
+// A SPUBLISH crashes a server from 7.2 on that runs on a nodes.conf written by an older server. The Store asks each
+// node whether it does (CLUSTER SHARDS), and does not use the shard channels of such a node until the node has
+// restarted.
 //
 // The first client is for everything but renewals. These are the differences from the application's client:
 //
@@ -174,21 +176,22 @@
 //	    +cluster|shards +cluster|myid
 //	    +wait
 //
-// The first two lines of commands are for every lock, the third for the locks of jobs, the fourth, with those of the third, for
-// rate limits, the fifth for waiting and joblock.Config.WatchForced. PUBSUB NUMSUB is for waiters that have died (see Waiting in package joblock), and not used in
-// a cluster, where PUBSUB SHARDNUMSUB is. SCAN is for List, and ZSCAN is for lists of the locks of jobs. The two lines after
-// SCAN are only for a cluster. CLUSTER SLOTS and ASKING are for every lock there. Without one of the others each push goes
-// to all nodes. WAIT is only for Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.
+// The first two lines of commands are for every lock, the third is for the locks of jobs, the fourth, together with the
+// third, is for rate limits, and the fifth is for waiting and joblock.Config.WatchForced. PUBSUB NUMSUB is for waiters
+// that have died (see Waiting in package joblock); a cluster uses PUBSUB SHARDNUMSUB instead. SCAN is for List, and
+// ZSCAN is for lists of the locks of jobs. The two lines after SCAN are only for a cluster. CLUSTER SLOTS and ASKING
+// are for every lock there. Without one of the other commands in these two lines, each push goes to all nodes. WAIT is
+// only for Config.Replicas. The names of the channels begin with the prefix, as the names of the keys do.
 //
 // The Store sends no other commands, unless the options of the client ask for more: SELECT for a DB, CLIENT SETNAME
 // for a ClientName. [Check] names the missing permissions. A journal, the lock server and operators also use streams:
 // docs/operate.md in the repository says what they need.
 //
 // Begin with resetchannels. Channels belong to no database and obey no key pattern, and before Redis 7 a user had all
-// channels by default. A message names a key that was released by force, a call that was granted, a key and the
-// waiting job that has got the key, or a key whose work must look whether a newer job has ended it. A message has no owner and no memo. Strangers who publish on the channels make
-// processes read their own locks and ask for their own grants, a few times a second at most. Strangers can neither get
-// nor end a lock in this way.
+// channels by default. A message names a key that was released by force, a call that was granted, a key and the waiting
+// job that has got the key, or a key whose work must check whether a newer job has ended it. A message has no owner and
+// no memo. Strangers who publish on the channels make processes read their own locks and ask for their own grants, a
+// few times a second at most. Strangers can neither get nor end a lock in this way.
 //
 // # How to configure Redis
 //
@@ -199,9 +202,9 @@
 //   - Persistence. A server without persistence forgets at a restart who holds what. Then two processes may hold a key
 //     for what is left of a lease.
 //   - A clock that is not stepped. A step forward by more than a lease frees locks, and a step backward makes locks
-//     last longer. Assume that a record has expired, and that the clock is then set back to before the record's last
-//     fence: the next fences are smaller. A record expires seconds after a release if every process that may ask for
-//     the record knows of the release. Where fences matter and the clock may step, give locks a joblock.Retain.
+//     last longer. If a record has expired, and the clock is then set back to before the record's last fence, the next
+//     fences are smaller. A record expires seconds after a release if every process that may ask for the record knows
+//     of the release. Where fences matter and the clock may step, give locks a joblock.Retain.
 //   - Safe replication. Replication is asynchronous: a fail-over can lose a lock that was granted, and a master that is
 //     cut off from its cluster goes on granting for a while. After that, two holders may have the same key, with
 //     different fences: the resource can refuse the smaller fence. The next section says what more can be done.
@@ -209,18 +212,17 @@
 // # How to move slots
 //
 // The slots of a cluster may be moved at any time. What happens if a master dies during a move is up to the servers.
-// Redis 7 notifies no replica of a move. If the slot's old master dies, the promoted replica takes the keys that have moved
-// for free, until the move is set up again. Set the move up again at once (CLUSTER SETSLOT STABLE, IMPORTING and
+// Redis 7 notifies no replica of a move. If the slot's old master dies, the promoted replica treats the keys that have
+// moved as free, until the move is set up again. Set the move up again at once (CLUSTER SETSLOT STABLE, IMPORTING and
 // MIGRATING), before anything else. Then every lock is where the lock was. If the slot's new master dies, calls for the
 // keys that have moved fail until the move is set up again with the promoted replica.
 //
 // # Replicas
 //
 // With [Config].Replicas = n, a grant, a Park, a renewal or a job's place in the queue counts only when n replicas have
-// acknowledged it (WAIT).
-// Otherwise the call returns an error, and the outcome of the call is unknown. The Locker cleans up or tries again, as
-// after any error. So while fewer than n replicas can be reached, no lock can be taken, and held locks are lost: the
-// holders find out in time, and no one else gets the locks.
+// acknowledged it (WAIT). Otherwise the call returns an error, and the outcome of the call is unknown. The Locker
+// cleans up or tries again, as after any error. So while fewer than n replicas can be reached, no lock can be taken,
+// and held locks are lost: the holders find out in time, and no one else gets the locks.
 //
 // The gain was measured: masters were killed under load 50 times. With Replicas 1 the promoted replica had all of
 // 10,160 granted locks. With Replicas 0 the promoted replica lacked 1,075 of 10,171, in 19 of the 50 fail-overs. (One

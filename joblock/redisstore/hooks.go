@@ -48,7 +48,7 @@ func (p guardedPipeline) Exec(ctx context.Context) (cmds []redis.Cmder, err erro
 	return p.Pipeliner.Exec(ctx)
 }
 
-// recovered stops a panic, and makes the panic an error. Then *err and each of cmds have that error.
+// recovered stops a panic and turns it into an error, which it sets as *err and as the error of each of cmds.
 func recovered(err *error, cmds ...redis.Cmder) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("redisstore: a hook of the application's client panicked: %v", p)

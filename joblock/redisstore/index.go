@@ -25,8 +25,8 @@ type binding struct {
 	grace    time.Duration
 }
 
-// bound makes the calls for the given items of a batch, of a script that binds records to jobs.
-// entry returns the entry for a request, call makes the call with the given Redis keys, and left is what some returns.
+// bound makes the calls of sc, a script that binds records to jobs, for the given items of a batch. entry returns the
+// entry for a request, call makes the call with the given Redis keys, and left is what some returns.
 //
 // If a script may write both the record and the index, one script does. Otherwise, and if the server refuses a script
 // with two keys, a call of its own writes the entry first. A server refuses two keys while their slot migrates. A proxy

@@ -10,14 +10,15 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// inspectTogether is how many records one call of a script reads. The server does nothing else during the call: some
-// tenths of a millisecond.
+// inspectTogether is how many records one call of a script reads. That takes some tenths of a millisecond, in which the
+// server does nothing else.
 const inspectTogether = 100
 
-// Inspect implements driver.Store, and asks masters only. One script reads up to a hundred records, in a cluster of one
-// part of the keys; all scripts go in one pipeline. Records with memos are read one by one, because memos may be large.
-// So are the records behind a client that is neither a *redis.Client nor a *redis.ClusterClient: such a client may send
-// each key to another server.
+// Inspect implements driver.Store, and asks masters only. One script reads up to a hundred records, in a cluster only
+// records of one part; all scripts go in one pipeline. Records with memos are read one by one, because memos may be
+// large. So are the records behind a client that is neither a *redis.Client nor a *redis.ClusterClient: such a client
+// may send each key to another server.
+//
 // If a server refuses a script, a second pipeline reads that script's records one by one. A server may refuse because
 // the keys' slot migrates, or because the server may not show one of the records. With an error, a Record that could
 // not be read has only its Key.

@@ -158,8 +158,8 @@ func parseCursor(text string) (cursor, error) {
 	return c, nil
 }
 
-// scanProgress returns the part of the keys that one SCAN has looked at: the SCAN was given the cursor at, and answered
-// the cursor next. SCAN counts from the highest bit of its cursors down, and next is 0 at the end.
+// scanProgress returns the part of the keys that one SCAN has looked at. at is the cursor that the SCAN was given, and
+// next is the cursor that it returned, 0 at the end. SCAN counts from the highest bit of its cursors down.
 func scanProgress(at, next uint64) float64 {
 	const all = 1 << 64
 	if next == 0 {

@@ -18,7 +18,7 @@ const (
 	mergeAbove = 4
 
 	// mergeMost is how many calls a pipeline has at most. A longer pipeline would keep the server from its other work
-	// for long.
+	// for too long.
 	mergeMost = 100
 )
 
@@ -165,8 +165,8 @@ func (m *merger) enter(ctx context.Context, cmds ...*redis.Cmd) *pipeline {
 	return p
 }
 
-// leave takes a call out of its pipeline when the caller has given up, and returns true, unless the pipeline has been sent.
-// Otherwise such calls would add to the load that made the caller wait too long.
+// leave takes the call of a caller that has given up out of pipeline p: otherwise such calls would add to the load that
+// made the caller wait too long. leave returns false if p was sent already.
 func (m *merger) leave(p *pipeline, cmds ...*redis.Cmd) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -30,7 +30,7 @@ func places(prefix string, tagged bool) []string {
 	return all
 }
 
-// Prefix returns what stands before every key in Redis. Package server asserts it.
+// Prefix returns what stands before every key in Redis. Package server finds it by a type assertion.
 func (s *store) Prefix() string { return s.prefix }
 
 // Parts implements driver.Store: 1, or 256 in a cluster.
@@ -45,8 +45,8 @@ func (s *store) part(key string) int {
 	return hashtag.Of(line)
 }
 
-// index returns the Redis key of the index of the jobs' locks of a part. No lock can have that name, because
-// keys are not empty. The ACL pattern of the locks covers that name.
+// index returns the Redis key of a part's index of the jobs' locks. No lock can have that name, because keys are not
+// empty. The ACL pattern of the locks covers that name.
 func (s *store) index(part int) string {
 	if len(s.places) == 0 { // New has not made s: the call will return an error
 		return ""

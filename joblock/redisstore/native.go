@@ -14,13 +14,13 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Calls without Lua. Redis from 8.4 on and Valkey from 8.1 on have SET key new IFEQ old: where this Store knows the record
-// byte for byte, one command does what the script would do. The record that it writes names no time, because no process
-// but the server knows the server's clock: the expiry of the key dates it, see record.lua. Whatever the server answers
-// but success, the script decides, with the same nonce.
+// Calls without Lua. Redis from 8.4 on and Valkey from 8.1 on have SET key new IFEQ old: where this Store knows the
+// record byte for byte, one command does what the script would do. The record that it writes contains no time, because
+// only the server knows the server's clock. Its times follow from the expiry of the key: see record.lua. Unless the
+// command succeeds, the script decides, under the same nonce.
 //
-// The expiry is always a PX. A server replicates that as SET with PXAT, which every version understands, but a SET with
-// IFEQ and PXAT, or without an expiry, word for word.
+// The expiry is always given as PX. A server replicates such a SET as SET with PXAT, which every version understands.
+// It would replicate a SET with IFEQ word for word if that had PXAT or no expiry.
 
 const (
 	// nativeAfter is how many calls that could be native a Store makes by script before it asks what the server can do.
@@ -28,9 +28,9 @@ const (
 	nativeAfter = 16
 	// nativeAgain is how long a Store waits before it asks a server again that has refused.
 	nativeAgain = time.Minute
-	// contendedFor is how long calls for a key go by script after it had waiters, or was another process's.
+	// contendedFor is how long calls for a key go by script after the key had waiters or was another process's.
 	contendedFor = 10 * time.Second
-	// refusedPause is how many Acquires go by script after one that was refused.
+	// refusedPause is how many Acquires go by script after an Acquire without a script did not succeed.
 	refusedPause = 4
 	// lateMargin is how much of the reservation must be left at a native END. With less, the script finds out from
 	// the record whether the END was in time.
@@ -44,7 +44,7 @@ type native struct {
 	off     bool // all calls go by script
 	able    atomic.Bool
 	skipped atomic.Int64 // calls since New
-	askAt   atomic.Int64 // Unix ns; not before that the Store asks the server
+	askAt   atomic.Int64 // Unix ns; before that the Store does not ask the server
 
 	pause     atomic.Int64      // Acquires that go by script
 	contended [256]atomic.Int64 // Unix ns until which keys with this hash go by script
@@ -55,8 +55,8 @@ type native struct {
 	ended map[string]endedRecord // by key
 }
 
-// endedRecord is a record that an END of this Store has written. A script wrote it if text is "": nothing else is known
-// of it then.
+// endedRecord is a record that an END of this Store has written. If text is "", a script wrote it, and nothing else is
+// known about it.
 type endedRecord struct {
 	text  string
 	fence int64
@@ -101,8 +101,8 @@ func (n *native) ask(ctx context.Context, s *store, key string) bool {
 	return false
 }
 
-// failed notes an error that a server has answered. It returns false for an error of the connection: the outcome of the
-// call is then unknown.
+// failed notes err if the server has answered it. failed returns false for an error of the connection, after which the
+// outcome of the call is unknown.
 func (n *native) failed(key string, err error) bool {
 	switch {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"): // a hash: the key has waiters, or a memo
@@ -143,8 +143,8 @@ func (n *native) remember(key string, e endedRecord, life time.Duration) {
 	n.ended[key] = e
 }
 
-// forget returns what remember has kept for key, and drops it. If the server has forgotten that too, by this process's
-// clock, forget returns nothing.
+// forget returns what remember has kept for key, and drops it. ok is false if there is nothing, or if the server has
+// forgotten the record too, by this process's clock.
 func (n *native) forget(key string) (e endedRecord, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -156,8 +156,9 @@ func (n *native) forget(key string) (e endedRecord, ok bool) {
 	return e, true
 }
 
-// releasedByScript notes what the script has left behind. The next Acquire then goes by script at once, and its Hint lets
-// the Release do without. Otherwise a key that went by script once would do so for as long as it is in use.
+// releasedByScript notes that a script has ended a record. Then the next Acquire goes by script at once, and the Hint
+// in its reply lets the Release do without. Otherwise a key whose calls went by script once would stay with scripts as
+// long as it is in use.
 func (n *native) releasedByScript(req *driver.ReleaseRequest, reply *driver.Reply) {
 	if n.off || !n.able.Load() && n.skipped.Load() > nativeAfter || reply.Outcome != driver.OutcomeOK || reply.Next != "" {
 		return
@@ -180,7 +181,7 @@ type nativeCall struct {
 	room            [3]*redis.Cmd
 }
 
-// newNativeCall returns a call about key that writes rec for px ms, and has no commands yet.
+// newNativeCall returns a call about key, without commands yet, that is to write rec with an expiry of px ms.
 func (s *store) newNativeCall(key string, rec *record, px int64) *nativeCall {
 	c := &nativeCall{px: px}
 	place := s.index(s.part(key))
@@ -194,7 +195,7 @@ func (s *store) newNativeCall(key string, rec *record, px int64) *nativeCall {
 	return c
 }
 
-// add adds a command that has the first n of args. The elements of args are pointers, as those of scriptCall.
+// add adds a command that has the first n of args. The elements of args are pointers, as in scriptCall.
 func (c *nativeCall) add(ctx context.Context, n int, args [7]any) *redis.Cmd {
 	i := len(c.cmds)
 	c.args[i] = args
@@ -203,7 +204,8 @@ func (c *nativeCall) add(ctx context.Context, n int, args [7]any) *redis.Cmd {
 	return &c.made[i]
 }
 
-// set adds the SET of the record, if the record in its place is c.old, or none if c.old is "". Hooks see this command.
+// set adds the SET of the record, which takes effect only if c.old is in its place, or if c.old is "" and nothing is.
+// Hooks see this command.
 func (c *nativeCall) set(ctx context.Context) {
 	if c.old == "" {
 		c.Cmd = c.add(ctx, 6, [7]any{"set", &c.name, &c.text, "nx", "px", &c.px})
@@ -212,8 +214,8 @@ func (c *nativeCall) set(ctx context.Context) {
 	}
 }
 
-// hint returns the Reply.Hint of a term with the record in c.text, which was written at written in us, for life ms. A call
-// has one hint.
+// hint returns the Reply.Hint of a term with the record in c.text. The record was written at written, in us, with an
+// expiry of life, in ms. Use hint once per call: it appends to c.texts.
 func (c *nativeCall) hint(written, life int64) string {
 	writeTimes(&c.texts, written, life)
 	return c.texts.String()[len(c.name):]
@@ -265,7 +267,8 @@ func (s *store) acquireNative(ctx context.Context, req *driver.AcquireRequest) (
 	expires, _ := c.cmds[1].Val().(int64)
 	nonce, _ := c.cmds[2].Val().(string)
 	if c.cmds[0].Err() == redis.Nil || nonce != req.Nonce || expires <= rec.at {
-		// Another has the key, or had it. Or this call has it, and another caller waits already: the script knows the call again.
+		// Another process has the key, or had it. Or this call has it, and another caller waits already: then the
+		// script recognises this call.
 		n.refused.Add(1)
 		n.pause.Store(refusedPause)
 		n.wait(req.Key)
@@ -288,8 +291,8 @@ func hint(rec *record, written, life int64) string {
 	return b.String()
 }
 
-// acquireHint returns the Hint of the reply to an Acquire by script. From the stage usual grant, the Hint of reply has what
-// the request does not have of the record.
+// acquireHint returns the Hint of the reply to an Acquire by script. After the stage usual grant, reply.Hint has those
+// parts of the record that the request lacks.
 func (s *store) acquireHint(req *driver.AcquireRequest, reply *driver.Reply) string {
 	known := reply.Hint
 	if !s.native.able.Load() || len(known) != 1+fenceBytes+usualNonce {
@@ -343,8 +346,8 @@ func readHint(hint string) (text string, rec record, written, life int64, ok boo
 // it if the record is the one in the Hint.
 func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (reply driver.Reply, done bool, err error) {
 	n := &s.native
-	// Ready comes before the Hint: there is none before the server was asked, and a process that only runs jobs makes no
-	// Acquire that would ask.
+	// ready comes before the Hint: there is no Hint before the server was asked, and in a process that only runs jobs
+	// no Acquire would ask.
 	if req.Kind != driver.ReleaseOwn || !usual(req.Nonce) || !n.ready(ctx, s, req.Key) || req.Hint == "" {
 		return reply, false, nil
 	}
@@ -377,7 +380,7 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 	if req.Brief > 0 {
 		rec.changed = millis(req.Brief)
 	}
-	if !usual(rec.nonce) { // a clock far from that of this century
+	if !usual(rec.nonce) { // the clock is not in this century
 		return reply, false, nil
 	}
 	c := s.newNativeCall(req.Key, &rec, rec.changed)
@@ -408,9 +411,9 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 	return reply, true, nil
 }
 
-// remain has the server remember rec, whose text is old, for retain ms, because its clock, which shows now in us, was set
-// back to before the fence. See Retention in package driver. If this process dies before, the record is remembered for
-// Brief only.
+// remain makes the server remember rec, whose text is old, for retain ms, because the server's clock was set back to
+// before the fence. now is that clock, in us. See Retention in package driver. If this process dies before, the record
+// is remembered for Brief only.
 func (s *store) remain(ctx context.Context, key string, rec *record, old string, now, retain int64) {
 	kept := *rec
 	kept.changed, kept.nonce = max(now, 1), "" // as the script writes it: the clock is behind, so the END was in time

@@ -90,8 +90,7 @@ func (p *probe) nonce() string {
 	return fmt.Sprintf("check-%d", p.n)
 }
 
-// want returns err if err is not nil. Otherwise want returns an error if the outcome of r differs from the
-// parameter want.
+// want returns err if it is not nil, and otherwise an error if the outcome of r is not want.
 func (p *probe) want(r driver.Reply, err error, want driver.Outcome) error {
 	if err == nil && r.Outcome != want {
 		err = fmt.Errorf("the outcome is %q, not %q", r.Outcome, want)
@@ -200,8 +199,8 @@ func (p *probe) handOver(ctx context.Context) error {
 }
 
 // cleanUp waits until the probe's lock is gone, also after the end of ctx. If the probe has failed with err, cleanUp
-// removes the lock first. The errors of Check say more
-// than those of this call. If the server does not answer, or the user may not release locks, the lock ends with its lease.
+// removes the lock first. cleanUp returns no error, because the errors of Check say more. If the server does not
+// answer, or the user may not release locks, the lock ends with its lease.
 func (p *probe) cleanUp(ctx context.Context, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeCleanUp)
 	defer cancel()

@@ -20,7 +20,7 @@ const (
 	// proofKeyBytes is the length of a proof key, in hexadecimal.
 	proofKeyBytes = 32
 
-	// proofPause lies between two readings of the seal keys. Seal keys hardly ever change.
+	// proofPause is the least time between two readings of the seal keys, which hardly ever change.
 	proofPause = time.Minute
 
 	// proofTimeout bounds a reading of the seal keys.
@@ -171,7 +171,7 @@ func (in *inboxes) own() string {
 	return in.address
 }
 
-// handOver takes what the answer val to a release says about waiters out of val, and returns the rest for parseReply.
+// handOver removes from val, the answer to a release, what it says about waiters, and returns the rest for parseReply.
 // An answer {outcome, 1} says that a push was made without a proof: handOver sets s.passesOn. An answer {outcome,
 // nonce, lines} is a grant to an inbox of this Store: handOver delivers the push. Any other answer is returned
 // unchanged.

@@ -21,11 +21,11 @@ type record struct {
 
 const (
 	ownedKind  = "jobH"
-	nativeKind = "jobN" // owned, and dated by the expiry of the key
+	nativeKind = "jobN" // owned; the times follow from the expiry of the key
 	endedKind  = "jobR"
 	doneKind   = "jobD"
 
-	// noLast is in the place of the line last if no END was before.
+	// noLast stands in the line last as long as there was no END.
 	noLast = "-------------"
 
 	endedTail = 16 + 2                         // bytes of the last line of a record that is not owned

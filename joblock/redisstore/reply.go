@@ -128,7 +128,7 @@ func (f *fields) state() driver.State {
 	return driver.State(n)
 }
 
-// The map endings has the letters for driver.Ended in records and replies.
+// endings maps the letters in records and replies to driver.Ended.
 var endings = map[string]driver.Ended{
 	"":  driver.EndedNone,
 	"-": driver.EndedNone,

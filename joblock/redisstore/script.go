@@ -17,8 +17,8 @@ import (
 //go:embed scripts
 var scripts embed.FS
 
-// The map stages has the parts of scripts: "record" is scripts/record.lua up to the first line that begins with "--# ",
-// and "record#write" is the part of that file after "--# write".
+// stages has the parts of the scripts: "record" is scripts/record.lua up to the first line that begins with "--# ", and
+// "record#write" is the part of that file after "--# write".
 var stages = readStages()
 
 func readStages() map[string]string {
@@ -59,7 +59,7 @@ var (
 	renewScript = newScript("renew", "record", "record#read", "record#fields", "record#foreign",
 		"renew", "term", "renew#decide", "lease", "record#write", "record#state", "answer")
 	releaseScript = newScript("release", releaseStages...)
-	// Of a slot other than the first: see slot.lua.
+	// releaseSlotScript releases a slot other than the first: see slot.lua.
 	releaseSlotScript = newScript("release", "record", "record#read", "index", "index#bind", "record#fields", "record#foreign",
 		"release", "term", "release#decide", "slot#decide", "slot", "queue", "queue#place", "queue#serve", "slot#serve", "queue#give",
 		"release#left", "slot#back", "grant", "record#write", "record#state", "answer")
@@ -221,7 +221,7 @@ func (e serverError) Error() string { return string(e) }
 // RedisError makes serverError implement redis.Error.
 func (e serverError) RedisError() {}
 
-// refusals are the beginnings of the answers with which a server does not run a call. A script checks for some of these
+// refusals are the beginnings of the answers with which a server refuses to run a call. A script meets some of these
 // conditions only at its first write: OOM, READONLY, MISCONF and NOREPLICAS. Until then the script has changed nothing.
 var refusals = []string{
 	"OOM ", "READONLY ", "MISCONF ", "NOREPLICAS ", "LOADING ", "MASTERDOWN ", "CLUSTERDOWN ", "BUSY ",

@@ -18,15 +18,15 @@ const (
 	// shardTimeout bounds each attempt to subscribe at a node.
 	shardTimeout = time.Second
 
-	// shardPause lies between two attempts to subscribe to a part. A client notices a moved slot, or of a new master,
-	// within this order of time.
+	// shardPause is the least time between two attempts to subscribe to a part. A client takes about that long to
+	// notice a moved slot or a new master.
 	shardPause = 200 * time.Millisecond
 
 	// shardLinger is how long the subscription to a part outlasts the last wait there. A subscription on which nothing
 	// comes costs next to nothing, but the first push of a new one may be too early, and then goes to all nodes.
 	shardLinger = 10 * time.Minute
 
-	// shardAvoid is how long a node is left alone at which no shard channel may be used.
+	// shardAvoid is how long the Store leaves a node alone whose shard channels must not be used.
 	shardAvoid = time.Minute
 )
 
@@ -58,10 +58,10 @@ type shards struct {
 
 // shardPart is a part of the locks that has a lock for which this process waits.
 type shardPart struct {
-	until time.Time  // when the last place has ended that this process has taken in a queue of the part, and shardLinger
+	until time.Time  // when the last place ends that this process has taken in a queue of the part, plus shardLinger
 	node  *shardNode // where the part's channel is subscribed to, or nil
 	sure  bool       // the node has confirmed the subscription
-	again time.Time  // not before then is the next attempt
+	again time.Time  // when the next attempt may begin
 }
 
 // shardNode is the connection to one node.
@@ -91,8 +91,8 @@ func (h *shards) stop() {
 	h.work.Wait()
 }
 
-// want says that this process waits in a part, for at most the given time from now. sure says that
-// the part's channel is subscribed to.
+// want notes that this process waits in part, for at most patience from now. sure reports whether the part's channel is
+// subscribed to.
 func (h *shards) want(part int, patience time.Duration) (sure bool) {
 	until := time.Now().Add(patience + shardLinger)
 	h.mu.Lock()
@@ -209,8 +209,8 @@ func (h *shards) subscribe(part int, dead map[*redis.Client]bool) bool {
 // able reports whether shard channels may be used at a node, and gives up a node where they may not.
 //
 // A server from 7.2 on that has read a nodes.conf of an older server is not in its own list of shards, until its next
-// start (github.com/redis/redis/pull/14495). SPUBLISH, from anybody, ends such a server. The connection of the
-// subscription is there before the question: the server cannot restart in between without breaking the connection.
+// start (github.com/redis/redis/pull/14495). A SPUBLISH from any client crashes such a server. able asks when the
+// connection of the subscription exists: the server cannot restart in between without breaking that connection.
 func (h *shards) able(node *shardNode) bool {
 	ctx, cancel := context.WithTimeout(h.ctx, shardTimeout)
 	defer cancel()
@@ -331,8 +331,7 @@ func (h *shards) confirmed(node *shardNode, channel string) {
 	}
 }
 
-// refused deals with an error that a node has answered, and reports whether the connection can be used
-// further on.
+// refused handles an error that a node has answered, and reports whether the connection can still be used.
 func (h *shards) refused(node *shardNode, err redis.Error) bool {
 	if words := strings.Fields(err.Error()); len(words) == 3 && words[0] == "MOVED" {
 		slot, serr := strconv.Atoi(words[1])
@@ -372,8 +371,8 @@ func (i *shardInboxes) add(inbox string, h *shards) (stop func()) {
 	}
 }
 
-// want says that an Acquire with this inbox is about to wait. sure says that the inbox is
-// subscribed to at the node of the part.
+// want notes that an Acquire with this inbox is about to wait. sure reports whether the inbox is subscribed to at the
+// node of the part.
 func (i *shardInboxes) want(inbox string, part int, patience time.Duration) (sure bool) {
 	i.mu.RLock()
 	defer i.mu.RUnlock()

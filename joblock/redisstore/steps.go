@@ -46,7 +46,8 @@ func usualDialer(o *redis.Options) bool {
 	return reflect.ValueOf(o.Dialer).Pointer() == dialerOfGoRedis()
 }
 
-// dialerOfGoRedis is the code of that Dialer. It is asked of a client: redis.NewDialer may be compiled in several times.
+// dialerOfGoRedis returns the code of that Dialer. It takes the Dialer from a client, because redis.NewDialer may be
+// compiled in several times.
 var dialerOfGoRedis = sync.OnceValue(func() uintptr {
 	client := redis.NewClient(&redis.Options{
 		Addr:                     "127.0.0.1:1", // a name would be looked up
@@ -59,8 +60,8 @@ var dialerOfGoRedis = sync.OnceValue(func() uintptr {
 // stepScripts has the scripts of releases with steps, by *scriptstep.Steps.
 var stepScripts sync.Map
 
-// scriptWithSteps returns the script of a release with steps. The stages of the release are a function there,
-// because they return. The steps' arguments are the last two of the call.
+// scriptWithSteps returns the script of a release with steps. There the stages of the release form a function, because
+// they return. The steps' arguments are the last two of the call.
 func scriptWithSteps(steps *scriptstep.Steps) *script {
 	if sc, ok := stepScripts.Load(steps); ok {
 		return sc.(*script)

@@ -23,7 +23,7 @@ const (
 	// pingTimeout bounds the making of a new connection, and the sending of a PING.
 	pingTimeout = 5 * time.Second
 
-	// listenPause lies between two attempts to listen, while the server cannot be reached.
+	// listenPause is the time between two attempts to listen, while the server cannot be reached.
 	listenPause = 100 * time.Millisecond
 )
 
@@ -35,9 +35,9 @@ func (s *store) channel(inbox string) string { return s.prefix + "inbox:" + inbo
 // cluster: the shard channel is in the slot of these keys.
 func (s *store) shardChannel(part int, inbox string) string { return s.index(part) + "inbox:" + inbox }
 
-// address returns what scripts get about the channels of an inbox: the channel. In a cluster the
-// address has two tabs more, and inPart writes a hash tag between the tabs. Without the tabs this is the
-// shard channel, and without what lies between the tabs it is the channel.
+// address returns what scripts get about the channels of an inbox. Outside of a cluster that is the channel. In a
+// cluster it has two tabs, and inPart writes a hash tag between the tabs: without the tabs it is the shard channel, and
+// without the tabs and the hash tag it is the channel.
 func (s *store) address(inbox string) string {
 	if s.sharded {
 		return s.prefix + "\t\tinbox:" + inbox
@@ -53,9 +53,9 @@ func (s *store) inPart(key, text string) string {
 	return text
 }
 
-// sure returns the address of a waiter whose shard channel is subscribed to: the first tab is double. If
-// that channel has no subscriber later, the waiter has died, or its slot has moved. Without that mark, the waiter
-// may be new.
+// sure marks address, with a second tab after the first, as that of a waiter whose shard channel is subscribed to. If
+// the channel of such an address has no subscriber later, the waiter has died, or its slot has moved. Without the mark,
+// the waiter may be new.
 func sure(address string) string { return strings.Replace(address, "\t", "\t\t", 1) }
 
 // forced returns the Redis channel for forced releases.
@@ -80,8 +80,8 @@ func (s *store) Subscribe(ctx context.Context, inbox string, deliver func(driver
 	return s.subscribe(ctx, inbox, inbox != driver.ForcedInbox && inbox != driver.JobsInbox && inbox != driver.NotifyInbox, deliver)
 }
 
-// subscribe is Subscribe, with a choice. If own is true, the reply to a release of this Store may bring a
-// grant for inbox. If own is false, every push to inbox goes through the server.
+// subscribe is Subscribe. If own is true, the reply to a release of this Store may bring a grant for inbox; otherwise
+// every push to inbox goes through the server.
 func (s *store) subscribe(ctx context.Context, inbox string, own bool, deliver func(driver.Push)) (stop func(), err error) {
 	channel, parse := s.channel(inbox), s.parseGrant
 	waits := false // whether calls of this process wait with the inbox
@@ -127,9 +127,8 @@ func (s *store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 	}, nil
 }
 
-// listen calls hear with each message, until ctx ends. If the connection breaks, go-redis
-// makes a new one. The method Channel of a redis.PubSub would do the same with two more switches of goroutines for each
-// message.
+// listen calls hear with each message, until ctx ends. If the connection breaks, go-redis makes a new one. The method
+// Channel of a redis.PubSub would do the same, but switches goroutines twice more for each message.
 func listen(ctx context.Context, from *ear, hear func(text string)) {
 	for failed := false; ctx.Err() == nil; {
 		m, err := from.next(ctx)
@@ -150,10 +149,10 @@ type ear struct {
 	asked bool          // a PING has had no answer yet
 }
 
-// next returns what the connection brings next: a message, or an answer to a command. The result is nil if
-// the connection has brought nothing for the time every, and a PING was sent. After an error the connection is closed,
-// and go-redis makes a new one, within a bounded time. A PING without an answer is such an error. An error that the
-// server has answered leaves the connection open.
+// next returns what the connection brings next: a message, or an answer to a command. The result is nil if the
+// connection has brought nothing for e.every, and a PING was sent. After an error the connection is closed, and
+// go-redis makes a new one, within a bounded time. A PING without an answer is such an error. An error that the server
+// has answered leaves the connection open.
 func (e *ear) next(ctx context.Context) (got any, err error) {
 	within := e.every + pingTimeout
 	if e.asked {

@@ -3,8 +3,8 @@
 -- pass in record.lua.
 
 if heir_call then
-  -- Without a subscriber, the waiter has died, or asks soon. So the lease ends with the place. An address with a
-  -- tab is of a cluster, where a server knows only its own subscribers. A double tab says that this server was to know
+  -- Without a subscriber, the waiter has died or will ask soon, so the lease ends with the place. An address with a tab
+  -- is that of a cluster, where a server knows only its own subscribers. A double tab says that this server should know
   -- the waiter. If a server does not answer, the grant counts as heard.
   if push and not heir_job then
     local sure = string.find(push, '\t\t', 1, true)

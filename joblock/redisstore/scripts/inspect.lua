@@ -51,7 +51,7 @@ local row
 --# all
 end
 
--- The records of a cluster are no texts. Of eight keys without a text, one command shows whether all are absent.
+-- In a cluster records are hashes, not texts. Of eight keys without a text, one command shows whether all are absent.
 local GROUP = 8
 for from = 1, #KEYS, GROUP do
   local to, others = math.min(from + GROUP - 1, #KEYS), {}

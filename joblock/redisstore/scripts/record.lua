@@ -42,8 +42,8 @@
 --                                length of the lease in ms, 0 if parked, in 12 bytes; the
 --                                length of the reservation in ms, in 12 bytes
 --
--- native.go writes records without a script, so without knowing the server's clock. Such a record is dated by the expiry
--- of its key: it was written so many ms before the key expires as its key then had to live. There are two kinds. Both are
+-- native.go writes records without a script, so without knowing the server's clock. Such a record has the time that its
+-- key had to live when it was written: it was written that long before the key expires. There are two kinds. Both are
 -- texts, and become records of the other kinds as soon as a script writes them:
 --
 --   owned, with the letter N     in the place of when the lease began stands the time that the key
@@ -343,7 +343,7 @@ local vacant -- the key is free, and goes to the first waiter, if there is one
 local heir_call, heir_owner, heir_holder, heir_ttl, heir_retain -- who gets the free key
 local heir_job -- if set: the heir is a job, and the key is parked for that job
 local push, heir_till -- the channel of the heir, if the heir has waited; until when the heir's place was kept, in ms
-local ears, unheard -- how many have subscribed to that channel, if that is known; whether these are none
+local ears, unheard -- how many have subscribed to that channel, if that is known; whether none has
 local starts -- the caller starts a job that gets the key: there is no push to the heir
 local proof_key, own_inbox -- of the Store that calls, if that Store has met waiters: see the end of the stage write
 local asker -- whom queue.lua serves: call [, place, retain, inbox, patience]; place is a part of q<n>, see queue.lua.
@@ -462,7 +462,7 @@ elseif push and push == own_inbox then
   answer = {answer, heir_call, fence .. '\n' .. prior}
 elseif push then
   local text = heir_call
-  if unheard then -- the lease is shorter than a waiter expects that does not ask
+  if unheard then -- the lease is short: the waiter has to ask
   elseif proof_key and proof_key ~= '' then
     text = heir_call .. '\n' .. fence .. '\n' .. prior
     text = text .. '\n' .. redis.sha1hex(proof_key .. redis.sha1hex(proof_key .. text))

@@ -7,7 +7,7 @@
 --          [, reason; how the ownership ends: R, or D if the job is done. If the record must
 --          be bound to a job, that job follows: between a line break and two line breaks
 --          [, grant, force, idle only 1|0]]]
---          force is 0, or for a forced release the channel on which to tell the holder
+--          force is 0, or for a forced release the channel on which to notify the holder
 -- Returns  OK | LAPSED | {BUSY or NOT_OWNER or WRONG_JOB, state, ms left, holder, job}
 --          {RELEASED, ended, reason} | NOT_FOUND | FOREIGN
 --          {MORE, OK or LAPSED}: the first waiter is not found yet, see queue.lua
