@@ -92,7 +92,7 @@
 // of a free key, and the Release of a lock, a job's or not, that was not renewed. They cost the server less than a
 // script: bench/README.md has figures. A script decides in every other case: the key has waiters or had them seconds
 // ago, the lock has a memo or is a slot of several, the call is late or repeated, or the record is not the one that
-// this process knows. So it does with [Config].Replicas, and for any client other than a *redis.Client.
+// this process knows. It also decides with [Config].Replicas, and for any client other than a *redis.Client.
 //
 // A Cluster has no such calls, because its records are hashes. Sentinel has them: a replica gets each SET with the time
 // of its expiry, so a promoted replica derives the same times as its master. The Store asks the server whether it has

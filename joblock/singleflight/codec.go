@@ -12,8 +12,8 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// header precedes the msgpack of a result in a memo. Its numbers are big-endian. When the freshness ends would not be
-// enough to know: after the clock was set back, only Written shows that a result is from the future.
+// header precedes the msgpack of a result in a memo. Its numbers are big-endian. The time at which the freshness ends
+// would not be enough: after the clock was set back, only Written shows that a result is from the future.
 type header struct {
 	Magic   [4]byte // with the version of the format
 	Type    uint64  // typeHash of the result
