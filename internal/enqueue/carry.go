@@ -48,7 +48,8 @@ func (d *dispatch) checkLocks(locks joblock.Locks) error {
 func (c *Client) checkLock(lock *joblock.Lock) error {
 	if lock == nil {
 		return badTask("a lock is nil: if joblock.FromContext returned it, no handoff.Middleware or Guard served the request, " +
-			"or its Claim had NoLock, or the context was not the request's; with gin take c.Request.Context()")
+			"or its Claim had NoLock, or the context was not the request's; with gin take c.Request.Context(), and with grpc-gateway take the lock " +
+			"in the handler, because a gateway in the same process calls no interceptors")
 	}
 	if !owns(c.locks, lock) {
 		return Invalid(opEnqueue, lock.Key(), "the lock is not of this Client's Locker: the worker could not find the lock")

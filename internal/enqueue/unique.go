@@ -41,7 +41,8 @@ const (
 func (u Unique) plan(ctx context.Context, d *dispatch) (kind, error) {
 	err := u.check()
 	if err == nil && d.unique {
-		err = badTask("the option asynq.Unique and handoff.Unique are two kinds of uniqueness, use one")
+		err = badTask("the option asynq.Unique and handoff.Unique are two kinds of uniqueness, use one; " +
+			"asynq.Unique may be among the options of asynq.NewTask")
 	}
 	if name := envelope.Cooling(d.job); err == nil && u.Cooldown > 0 && len(name) > driver.MaxLabelBytes {
 		err = badTask("queue and task ID are %d bytes too long for a job with a cooldown", len(name)-driver.MaxLabelBytes)
