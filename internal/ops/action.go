@@ -11,9 +11,9 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// ForceRelease frees a key regardless of its holder. If the key has a different fence from the action by now, ForceRelease
-// changes nothing. The next in line gets the key in the same step. A live holder is not stopped: its contexts end at its
-// next renewal, or at once with joblock.Config.WatchForced. Until then the fences protect the resource.
+// ForceRelease frees a key regardless of its holder, and gives it to the next in line in the same step. If the key no
+// longer has the fence that the action names, nothing changes. A live holder is not stopped: its contexts end at its next
+// renewal, or at once with joblock.Config.WatchForced. Until then the fences protect the resource.
 //
 // Errors, after which nothing was freed:
 //
@@ -21,15 +21,15 @@ import (
 //	ErrNotOwner      another holder has the key by now, or the same owner in another step
 //	ErrNotFound      the key is free
 //	ErrBusy          with IfIdle: the lock is held
-//	ErrInvalid       the key, the fence, the reason or the name of who acts is bad
+//	ErrInvalid       the key, the fence, the reason or the operator's name is bad
 //	ErrClosed
 //
-// After ErrUnavailable the key may be freed. All sentinels but the first are those of package joblock.
+// After ErrUnavailable the key may have been freed. All sentinels but ErrNotRecorded are in package joblock.
 type ForceRelease struct {
 	Key    string `json:"key"`
 	Fence  int64  `match:"lock"`             // of the holding that the operator has seen: Lock.Fence
 	IfIdle bool   `json:"if_idle,omitempty"` // only while the lock is parked or orphaned: nothing runs under it
-	Reason string `json:"reason"`            // for others, from 1 to 256 bytes
+	Reason string `json:"reason"`            // for other operators, from 1 to 256 bytes
 }
 
 // Verb implements Action.
@@ -71,7 +71,7 @@ func (req ForceRelease) perform(ctx context.Context, d *Desk) (ActionResult, err
 	return done, nil
 }
 
-// refusal returns the error with which the store refuses the request while the lock is as it was read, or nil.
+// refusal returns the error with which the store would refuse the request if the lock is still as l shows it, or nil.
 func (req *ForceRelease) refusal(op string, l Lock) error {
 	outcome := driver.OutcomeOK
 	switch {
@@ -86,7 +86,7 @@ func (req *ForceRelease) refusal(op string, l Lock) error {
 	return core.Refusal(op, req.Key, driver.Reply{Outcome: outcome, Holder: l.Holder, Job: l.Job, Remaining: l.Reserved.Duration()})
 }
 
-// signature begins the part of a reason that names who has acted.
+// signature begins the part of a reason that names the operator.
 const signature = " (by "
 
 func isSigned(reason string) bool {
@@ -103,7 +103,7 @@ func signed(reason, by string) string {
 	for cut > 0 && !utf8.RuneStart(reason[cut]) {
 		cut--
 	}
-	if cut < driver.MaxLabelBytes/4 { // a very long name
+	if cut < driver.MaxLabelBytes/4 { // the operator's name is very long
 		return reason
 	}
 	return strings.TrimSpace(reason[:cut]) + tail

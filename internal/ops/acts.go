@@ -9,21 +9,22 @@ import (
 )
 
 const (
-	// actsRead is how many actions Explain looks at, from the newest on.
+	// actsRead is how many actions Explain reads at most, the newest first. Refused actions do not count.
 	actsRead = 500
 
-	// actsBack is how far back Explain looks, unless the present or last holding is older.
+	// actsBack is how far back Explain reads actions. If the present or last holding began earlier, it reads from there.
 	actsBack = 24 * time.Hour
 
 	// actsShown is the maximum number of actions in an explanation.
 	actsShown = 8
 )
 
-// actsOn returns the latest actions on l and its job that have or may have changed something, the newest first.
+// actsOn returns the latest actions on l and on its job, the newest first. It leaves out refused actions, which changed
+// nothing.
 func (d *Desk) actsOn(ctx context.Context, l Lock) (acts []AuditEntry, err error) {
 	now := l.Now.Time
 	if now.IsZero() {
-		now = time.Now() // the store knows nothing of the key
+		now = time.Now() // the store has no record of the key
 	}
 	since := now.Add(-actsBack)
 	if begun := l.Since.Add(-time.Minute); !l.Since.IsZero() && begun.Before(since) {
@@ -35,7 +36,7 @@ func (d *Desk) actsOn(ctx context.Context, l Lock) (acts []AuditEntry, err error
 			return acts, err
 		}
 		if e.Outcome == OutcomeRefused {
-			continue // however many there are
+			continue // refused actions do not count towards actsRead
 		}
 		if read++; l.Concerns(e) {
 			e.From, e.Before, e.Keys = "", nil, nil
@@ -48,14 +49,14 @@ func (d *Desk) actsOn(ctx context.Context, l Lock) (acts []AuditEntry, err error
 	return acts, nil
 }
 
-// Concerns reports whether e is about l, about one of the permits or slots of l, or about a task that has or had the lock.
+// Concerns reports whether e is about l, one of its permits or slots, or a task that has or had the lock.
 func (l Lock) Concerns(e AuditEntry) bool {
 	_, group, _ := roleOf(e.Key)
 	return e.Scope == "" && e.Key != "" && (e.Key == l.Key || group == l.Key || e.Key == l.Job || slices.Contains(e.Keys, l.Key))
 }
 
-// telling says what is missing about actions because of err. An operator who may not read the record needs to know that
-// only where the record could say something.
+// telling returns a sentence about the error err of reading the actions, "" for nil. An operator who may not read the
+// record of actions sees the sentence only if the record might explain something: a forced release, or a missing task.
 func (s *story) telling(err error) string {
 	if err == nil || Denied(err) && s.FreedBy != FreedByForce && s.task.State != TaskAbsent {
 		return ""
@@ -114,10 +115,10 @@ func (s *story) operators() string {
 	return text
 }
 
-// byWhom says who did e, and why.
+// byWhom returns a phrase with the operator of e and the reason.
 func (s *story) byWhom(e *AuditEntry) string {
 	text := fmt.Sprintf(" by %s (%s)", visible(e.By), visible(e.Reason))
-	if e.Outcome == OutcomeUnknown && e != s.forcedBy() { // the key's record shows the effect of that one
+	if e.Outcome == OutcomeUnknown && e != s.forcedBy() { // the key's record shows that a forced release took effect
 		text += ", and whether it took effect is not known"
 	}
 	return text

@@ -10,8 +10,8 @@ import (
 // ActAnnotate is the name of AnnotateJob.
 const ActAnnotate = "annotate job"
 
-// AnnotateJob leaves a note about a job for others who look at it: in the explanation of its keys, on its page, and in the
-// record of actions, which keeps who wrote it and when. It changes nothing else.
+// AnnotateJob leaves a note about a job for other operators: in the explanation of its keys, on its page, and in the
+// record of actions, with the author and the time. It changes nothing else.
 //
 // Errors: joblock.ErrNotFound if there is no such task, ErrInvalid, ErrUnavailable, and ErrNotRecorded.
 type AnnotateJob struct {

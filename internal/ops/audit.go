@@ -22,7 +22,7 @@ import (
 // ErrNotRecorded means that an action was refused because it could not be recorded. Nothing was changed.
 var ErrNotRecorded = errors.New("the action was refused, because it could not be recorded")
 
-// actor is who acts; see Desk.As.
+// actor is the operator who acts; see Desk.As.
 type actor struct{ by, from string }
 
 // check refuses an action without a name or a reason.
@@ -33,30 +33,30 @@ func (a actor) check(op, key, reason string) error {
 		core.CheckText(op, key, "reason", reason, 1, driver.MaxLabelBytes))
 }
 
-// AuditEntry is a record of an action. An action has two entries: one without an Outcome from before it began, and one
-// with the Outcome. If the second entry is missing, the outcome is not known. After OutcomeAsked a third entry may have
-// the outcome: the newest counts. An action that is refused before it begins has one entry, with OutcomeRefused and
-// without Of.
+// AuditEntry is a record of an action. An action has two entries: one without an Outcome, written before it begins, and
+// one with the Outcome. If the second entry is missing, the outcome is not known. After OutcomeAsked a third entry may
+// have the final outcome; the newest entry counts. An action that is refused before it begins has a single entry, with
+// OutcomeRefused and without Of.
 type AuditEntry struct {
 	ID     string `json:"id"` // set by Audit.Write
 	At     Time   `json:"at"` // set by Audit.Write
 	Action string `json:"action"`
-	Key    string `json:"key,omitempty"` // of a lock, the name of a cron job, or a job of asynq as "queue/taskID"
+	Key    string `json:"key,omitempty"` // the key of a lock, the name of a cron job, or a job of asynq as "queue/taskID"
 
-	// Keys are those of the locks that the task carries, for an action on a task.
+	// Keys are the keys of the locks that the task carries, for an action on a task.
 	Keys []string `json:"keys,omitempty"`
 
 	Scope   string `json:"scope,omitempty"`
 	Fence   int64  `json:"fence,omitempty"`
 	IfIdle  bool   `json:"if_idle,omitempty"`
-	Step    string `json:"step,omitempty"` // of an action on a task: the Task.Step that was asked for
+	Step    string `json:"step,omitempty"` // of an action on a task: the Task.Step that the request named
 	By      string `json:"by"`
 	From    string `json:"from,omitempty"`
 	Reason  string `json:"reason"`
-	Value   int    `json:"value,omitempty"`   // of SetLimit
+	Value   int    `json:"value,omitempty"`   // of SetLimit: the new value
 	Until   Time   `json:"until,omitzero"`    // of PauseKey: when the pause ends by itself
 	Before  *Lock  `json:"before,omitempty"`  // the lock before the action
-	Of      string `json:"of,omitempty"`      // with an Outcome: the ID of the entry from before the action
+	Of      string `json:"of,omitempty"`      // with an Outcome: the ID of the entry that was written before the action
 	Outcome string `json:"outcome,omitempty"` // OutcomeDone or another one
 	Error   string `json:"error,omitempty"`   // with OutcomeFailed, OutcomeRefused and OutcomeUnknown
 }
@@ -64,19 +64,19 @@ type AuditEntry struct {
 // The outcomes of actions.
 const (
 	OutcomeDone    = "done"
-	OutcomeAsked   = "asked"   // it was requested from another process, and its end was not observed
-	OutcomeFailed  = "failed"  // it was begun, and failed
+	OutcomeAsked   = "asked"   // it was requested from another process, and its result was not observed
+	OutcomeFailed  = "failed"  // it began, and failed
 	OutcomeRefused = "refused" // nothing was changed
 	OutcomeUnknown = "unknown" // the store did not answer
 
-	// outcomeNotRecorded is for Config.Acted alone.
+	// outcomeNotRecorded is passed to Config.Acted, and is in no entry.
 	outcomeNotRecorded = "not recorded"
 )
 
 // AuditQuery says which entries Audit.Read returns.
 type AuditQuery struct {
 	Key   string    `query:"key"`   // only actions on this key, or on a task with a lock on it
-	Since time.Time `query:"since"` // only actions since then
+	Since time.Time `query:"since"` // only actions at or after this time
 }
 
 func (q *AuditQuery) wants(e AuditEntry) bool {
@@ -93,7 +93,8 @@ type Audit interface {
 }
 
 const (
-	// auditLength is about how many entries the stream of actions keeps, and refusalsLength that of refusals.
+	// auditLength is about how many entries the stream of actions keeps, and refusalsLength about how many the stream of
+	// refusals.
 	auditLength    = 100_000
 	refusalsLength = 10_000
 
@@ -109,10 +110,10 @@ type stream struct {
 	timeout  time.Duration
 }
 
-// NewAudit returns an Audit in two streams of Redis, at the prefix of the locks and "%audit", and at the prefix and
-// "%refusals" for actions that were refused before they began, so that refusals never displace actions. The first keeps
-// the latest 100,000 entries or somewhat more, the second 10,000. A call takes at most the given timeout. An ACL user
-// needs XADD and XREVRANGE in addition to the rights of package redisstore.
+// NewAudit returns an Audit in two Redis streams. Their keys are the prefix of the locks, followed by "%audit", and by
+// "%refusals" for actions that were refused before they began, so that refusals never displace actions. The stream of
+// actions keeps about the latest 100,000 entries, the stream of refusals about 10,000. A call takes at most the given
+// timeout. An ACL user needs XADD and XREVRANGE in addition to the rights of package redisstore.
 func NewAudit(rdb redis.UniversalClient, prefix string, timeout time.Duration) Audit {
 	return &stream{rdb, prefix + "%audit", prefix + "%refusals", timeout}
 }
@@ -141,13 +142,13 @@ func (s *stream) Read(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, e
 	return newestFirst(s.read(ctx, s.key, q), s.read(ctx, s.refusals, q))
 }
 
-// newestFirst merges two walks, each of which has the newest entry first. The first error ends the walk.
+// newestFirst merges two walks that each yield the newest entry first. The first error ends the walk.
 func newestFirst(a, b iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error] {
 	return func(yield func(AuditEntry, error) bool) {
 		next, stop := iter.Pull2(b)
 		defer stop()
 		other, err, more := next()
-		others := func(until time.Time) bool { // those that are newer
+		others := func(until time.Time) bool { // yields the entries of b that are newer than until
 			for more && (err != nil || other.At.After(until)) {
 				if !yield(other, err) || err != nil {
 					return false
@@ -201,8 +202,8 @@ func (s *stream) page(ctx context.Context, key, from, to string) ([]redis.XMessa
 	return s.rdb.XRevRangeN(ctx, key, to, from, auditPage).Result()
 }
 
-// unread returns the error of a read of the stream at key. It matches joblock.ErrUnavailable if Redis has not answered,
-// and joblock.ErrInvalid if the value at key is no stream.
+// unread returns the error of a failed read of the stream at key. It matches joblock.ErrInvalid if the value at key is
+// not a stream, and joblock.ErrUnavailable otherwise.
 func unread(key string, err error) error {
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return core.Invalid("audit", "", "the value at %q is not a record of actions", key)
@@ -230,11 +231,11 @@ func (d *Desk) Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, er
 	return d.cfg.Audit.Read(ctx, q)
 }
 
-// Actions returns one entry for each action of a walk over an audit: the entry from before the action began, with the
-// Outcome and the Error of the action. If no Outcome was recorded, the Outcome is OutcomeUnknown.
+// Actions merges the entries of an audit, and returns one entry for each action: the entry from before the action began,
+// with the action's Outcome and Error. If no Outcome was recorded, the Outcome is OutcomeUnknown.
 func Actions(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error] {
 	return func(yield func(AuditEntry, error) bool) {
-		outcomes := make(map[string]AuditEntry) // by AuditEntry.Of: the outcome of an action comes before the action
+		outcomes := make(map[string]AuditEntry) // by AuditEntry.Of; the walk has the outcome of an action before the action
 		for e, err := range entries {
 			switch {
 			case err != nil:
@@ -260,9 +261,10 @@ func Actions(entries iter.Seq2[AuditEntry, error]) iter.Seq2[AuditEntry, error] 
 	}
 }
 
-// record runs do, the action in e, between two entries of the audit. done has the ID of the first entry. If that entry
-// cannot be written, record does not run do, and the error matches ErrNotRecorded. If the second entry cannot be written,
-// done.Problems says so. If refusal is not nil, the action is refused with it, and the only entry says so.
+// record writes an entry about the action e, calls do to perform it, and writes an entry with the outcome. done has the
+// ID of the first entry. If that entry cannot be written, record does not call do, and the error matches ErrNotRecorded.
+// If the second entry cannot be written, done.Problems says so. If refusal is not nil, record refuses the action with it,
+// and writes a single entry that says so.
 func (d *Desk) record(ctx context.Context, reason string, e AuditEntry, refusal error, do func(context.Context) error) (done ActionResult, err error) {
 	e.By, e.From, e.Reason = d.who.by, d.who.from, reason
 	acted := d.cfg.Acted
@@ -302,7 +304,8 @@ func (d *Desk) record(ctx context.Context, reason string, e AuditEntry, refusal 
 	return done, err
 }
 
-// outcome is the result of an action that is neither done nor refused. The caller of the action gets no error.
+// outcome is an error of an action that neither succeeded nor was refused: it sets the entry's Outcome. The caller of the
+// action gets no error.
 type outcome struct{ outcome, text string }
 
 func (o *outcome) Error() string { return o.outcome + ": " + o.text }

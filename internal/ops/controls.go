@@ -17,8 +17,8 @@ type Pause struct {
 	By      string `json:"by"`
 	Since   Time   `json:"since"`
 	Until   Time   `json:"until,omitzero"`   // when the pause ends by itself; zero: when an operator resumes the key
-	Resumed Time   `json:"resumed,omitzero"` // when an operator has resumed the key, while its jobs have not all been started
-	Waiting int    `json:"waiting"`          // how many jobs have come and are held back; the jobs behind them in the lines of their keys do not count
+	Resumed Time   `json:"resumed,omitzero"` // when an operator resumed the key, as long as not all of its jobs have been started
+	Waiting int    `json:"waiting"`          // how many jobs have come and are held back, without those behind them in line
 	Ended   bool   `json:"ended,omitempty"`  // the pause is over, and its jobs are being started
 }
 
@@ -46,8 +46,8 @@ func (c Controls) Held() (n int) {
 	return n
 }
 
-// Controls returns the pauses of keys and the values of named limits, with two calls to the store. A Viewer with Key sees the
-// pauses of keys that it may see, and no limits. Errors: joblock.ErrUnavailable and ErrClosed.
+// Controls returns the pauses of keys and the values of named limits, with two calls to the store. A Viewer with Key gets
+// only the pauses of the keys that it may see, and no limits. Errors: joblock.ErrUnavailable and ErrClosed.
 func (d *Desk) Controls(ctx context.Context) (Controls, error) {
 	out := Controls{Pauses: []Pause{}, Limits: []Limit{}}
 	set, err := d.in.Controls().Fresh(ctx)
@@ -80,7 +80,8 @@ func (d *Desk) Controls(ctx context.Context) (Controls, error) {
 	return out, nil
 }
 
-// held returns how many jobs wait in the line of a pause, of which the first has the key.
+// held returns how many jobs a pause holds back: rec is the record of the pause's line. The first job has the key of the
+// line, the others wait for it.
 func held(rec driver.Record) int {
 	if rec.Job != "" && lockOf(rec).Locked() {
 		return rec.Waiters + 1
@@ -92,7 +93,7 @@ func pauseOf(p controls.Pause, now time.Time) Pause {
 	return Pause{Key: p.Key, Note: p.Note, By: p.By, Since: Time{p.Since}, Until: Time{p.Until}, Resumed: Time{p.Resumed}, Ended: p.Ended(now)}
 }
 
-// covering returns the pauses that hold back the jobs of key. A key of the toolkit's own has none.
+// covering returns the pauses that hold back the jobs of key. Keys that the toolkit itself uses cannot be paused.
 func (d *Desk) covering(ctx context.Context, key string) (all []Pause) {
 	set := d.in.Controls().Get(ctx)
 	for _, p := range set.Covering(key) {

@@ -30,28 +30,28 @@ type CronJob struct {
 	Words string `json:"words,omitempty"` // Spec in English
 
 	// Policies are the options of the job in English, separated by semicolons: what happens to ticks that overlap or are
-	// missed, and bounds, retries and jitter if there are any.
+	// missed, and any bounds, retries and jitter.
 	Policies string `json:"policies,omitempty"`
 
-	Nodes  []string   `json:"nodes"` // that are up and have the job
+	Nodes  []string   `json:"nodes"` // the nodes that are up and have the job
 	Since  Time       `json:"since,omitzero"`
-	SpecBy string     `json:"spec_by,omitempty"` // the node that has decided about Spec
+	SpecBy string     `json:"spec_by,omitempty"` // the node whose spec is in force
 	Former []CronSpec `json:"former,omitempty"`
 
-	OtherSpecs    []CronOtherSpec `json:"other_specs,omitempty"` // of nodes that are up
+	OtherSpecs    []CronOtherSpec `json:"other_specs,omitempty"` // of the nodes that are up
 	DisagreeSince Time            `json:"disagree_since,omitzero"`
 
 	Next      Time        `json:"next,omitzero"`
 	Paused    bool        `json:"paused"`
 	Pauses    []CronPause `json:"pauses,omitempty"`
-	Resumed   *CronPause  `json:"resumed,omitempty"` // the end of the latest pause: Since is when, By who ended it
+	Resumed   *CronPause  `json:"resumed,omitempty"` // the end of the latest pause: Since is its time, By the operator
 	Overdue   Time        `json:"overdue,omitzero"`
 	Behind    Millis      `json:"behind_ms,omitzero"`
 	Contested bool        `json:"contested,omitempty"`
 	Problem   string      `json:"problem,omitempty"`
 
-	// Overlaps is how many consecutive ticks were skipped as overlapped. OverlapsSince is the first of them, if there are
-	// several.
+	// Overlaps is how many consecutive ticks were skipped as overlapped. OverlapsSince is the first of these ticks, if
+	// there are several.
 	Overlaps      int  `json:"overlaps,omitempty"`
 	OverlapsSince Time `json:"overlaps_since,omitzero"`
 
@@ -59,9 +59,9 @@ type CronJob struct {
 	InLine  int      `json:"in_line"`
 	Latest  *CronRun `json:"latest,omitempty"` // nil: there was none
 
-	// LastFailure is the latest recorded run that failed or was lost, even if later runs went well. Failures is how many
-	// such runs are on record, and FailingSince is when the first of those after the last successful run began.
-	// FailingSince is zero if the latest result is a success.
+	// LastFailure is the latest recorded run that failed or was lost, even if later runs succeeded. Failures is how many
+	// such runs are on record. FailingSince is when the first failure after the last success began; it is zero if the
+	// latest result is a success.
 	LastFailure  *CronRun `json:"last_failure,omitempty"`
 	Failures     int      `json:"failures,omitempty"`
 	FailingSince Time     `json:"failing_since,omitzero"`
@@ -79,7 +79,7 @@ type CronSpec struct {
 	Until Time   `json:"until"`
 }
 
-// CronOtherSpec is a node that is up and has a different spec from the one in force.
+// CronOtherSpec is a node that is up and whose spec is not the one in force.
 type CronOtherSpec struct {
 	Node  string `json:"node"`
 	Spec  string `json:"spec"`
@@ -108,12 +108,12 @@ type CronRun struct {
 	Node     string          `json:"node"`
 	Started  Time            `json:"started"`
 	Ended    Time            `json:"ended,omitzero"`
-	Late     Millis          `json:"late_ms"` // from Tick to Started, with the job's jitter
+	Late     Millis          `json:"late_ms"` // how long after Tick the run began; this includes the job's jitter
 	Took     Millis          `json:"took_ms,omitzero"`
 	Attempts int             `json:"attempts,omitempty"`
 	Broken   int             `json:"broken,omitempty"` // earlier executions of the tick that were aborted
 	Error    string          `json:"error,omitempty"`
-	Overrun  Time            `json:"overrun,omitzero"` // when the node found that the function ignores the end of its context
+	Overrun  Time            `json:"overrun,omitzero"` // when the node found that the function had not stopped when its context ended
 }
 
 // Well reports whether the run was successful. Enqueueing a task counts as success, however the task ends.
@@ -135,7 +135,7 @@ type CronBackfill struct {
 	From     Time  `json:"from"`
 	To       Time  `json:"to"`
 	Ticks    int   `json:"ticks"`
-	Done     int   `json:"done"` // or have enqueued their tasks
+	Done     int   `json:"done"` // how many ticks have been executed, or have enqueued their tasks
 	Failed   int   `json:"failed"`
 	Lost     int   `json:"lost"`
 	Upto     Time  `json:"upto,omitzero"`
@@ -149,7 +149,7 @@ type CronTick struct {
 	At   time.Time `json:"at"`
 	Note string    `json:"note,omitempty"` // what a clock change does to the tick
 
-	// Paused says that the job is paused: the tick is skipped, unless the job is resumed before.
+	// Paused says that the job is paused: the tick is skipped unless the job is resumed by then.
 	Paused bool `json:"paused,omitempty"`
 }
 
@@ -164,7 +164,7 @@ type CronNode struct {
 	Jobs    int    `json:"jobs"` // how many cron jobs the node has
 }
 
-// admin returns the Admin of a scope; by is the name that pauses show.
+// admin returns the Admin of a scope. The parameter by is the operator's name that pauses show.
 func (d *Desk) admin(scope, by string) (*admin.Admin, error) {
 	return admin.New(d.cfg.Locks, scope, by)
 }
@@ -246,12 +246,12 @@ type CronPlan struct {
 	Ticks   []CronTick `json:"ticks"`
 }
 
-// maxTicks is the largest number of ticks of a CronPlan, as of admin.Admin.NextTicks.
+// maxTicks is the largest number of ticks of a CronPlan, the same as of admin.Admin.NextTicks.
 const maxTicks = 1000
 
 // CronPreview returns the first n ticks of a spec after a time, independent of any cron job. The spec is in the given
-// zone unless it names one itself. The error matches joblock.ErrInvalid for a bad n; an error about the spec says what is
-// wrong with it.
+// zone unless it names a zone itself. For a bad n the error matches joblock.ErrInvalid; an error about the spec says what
+// is wrong with it.
 func CronPreview(text string, zone *time.Location, after time.Time, n int) (CronPlan, error) {
 	if n < 1 || n > maxTicks {
 		return CronPlan{}, core.Invalid("cron next", "", "the number of ticks is %d, must be from 1 to %d", n, maxTicks)
@@ -281,16 +281,16 @@ func (d *Desk) CronNodes(ctx context.Context, scope string) ([]CronNode, error) 
 	return all, err
 }
 
-// NoReason is the reason of an operator who gave none.
+// NoReason is recorded as the reason if the operator gave none.
 const NoReason = "no reason given"
 
-// PauseCron pauses a cron job. The reason is the note of the pause. If it is already paused, a new reason replaces that of
-// the pause; with the same reason, or with NoReason, the result is Unchanged. Errors are those of admin.Admin.Pause, and
-// ErrNotRecorded.
+// PauseCron pauses a cron job. The reason becomes the note of the pause. If the job is already paused, a new reason
+// replaces the note; with the same reason, or with NoReason, the result is Unchanged. Errors are those of
+// admin.Admin.Pause, and ErrNotRecorded.
 type PauseCron struct {
 	Scope  string `query:"scope"`
 	Name   string `path:"name"`
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // ResumeCron ends the pause of a cron job. Without such a pause the result is Unchanged. Errors are those of PauseCron.
@@ -300,26 +300,27 @@ type ResumeCron struct {
 	Reason string `json:"reason"` // for others, from 1 to 256 bytes
 }
 
-// PauseAllCron pauses all cron jobs of a scope, whether one of them is paused by itself or not; see PauseCron.
+// PauseAllCron pauses all cron jobs of a scope, including jobs that are already paused individually; see PauseCron.
 type PauseAllCron struct {
 	Scope  string `query:"scope"`
 	Reason string `json:"reason"` // for others, from 1 to 256 bytes
 }
 
-// ResumeAllCron ends the pause of all cron jobs of a scope; see ResumeCron. A job that is paused by itself stays paused.
+// ResumeAllCron ends the pause of all cron jobs of a scope; see ResumeCron. A job that is paused individually stays
+// paused.
 type ResumeAllCron struct {
 	Scope  string `query:"scope"`
 	Reason string `json:"reason"` // for others, from 1 to 256 bytes
 }
 
-// TriggerCron asks for one execution of a cron job. With Wait it waits until the execution ends, and returns it as
-// ActionResult.Run, whatever its State. The record says OutcomeAsked, or how the execution ended if TriggerCron waited. With
-// Config.Follow it says OutcomeAsked first, and how the execution ended once it has. Errors are those of
-// admin.Admin.Trigger, and ErrNotRecorded.
+// TriggerCron requests one execution of a cron job. With Wait it waits until the execution ends, and returns the
+// execution as ActionResult.Run, whatever its State. The record says OutcomeAsked, or how the execution ended if
+// TriggerCron waited. With Config.Follow the record says OutcomeAsked first, and later how the execution ended. Errors
+// are those of admin.Admin.Trigger, and ErrNotRecorded.
 type TriggerCron struct {
 	Scope  string `query:"scope"`
 	Name   string `path:"name"`
-	Wait   bool   // until the run ends
+	Wait   bool   // wait until the run ends
 	Reason string `json:"reason"` // for others, from 1 to 256 bytes
 }
 
@@ -364,7 +365,7 @@ func (req ForgetCron) perform(ctx context.Context, d *Desk) (ActionResult, error
 	return c.do(ctx, func(ctx context.Context, a *admin.Admin, _ *ActionResult) error { return a.Forget(ctx, req.Name) })
 }
 
-// cronAction is an action on a cron job, or on all of a scope.
+// cronAction is an action on a cron job, or on all cron jobs of a scope.
 type cronAction struct {
 	d                         *Desk
 	verb, scope, name, reason string
@@ -425,7 +426,7 @@ func (c *cronAction) resume(ctx context.Context, do func(context.Context, *admin
 	return done, err
 }
 
-// was returns the pause of the job alone, or the pause of all jobs; nil if there is none.
+// was returns the present pause of the job, or of all jobs for an action on all of them; nil if there is none.
 func (c *cronAction) was(ctx context.Context) (*CronPause, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -487,7 +488,7 @@ func (req TriggerCron) perform(ctx context.Context, d *Desk) (ActionResult, erro
 	return acted, err
 }
 
-// endOf returns nil for an execution that is done, or the outcome that says how the execution has ended.
+// endOf returns nil for an execution that is done, or an outcome that says how the execution ended.
 func endOf(x admin.Execution) error {
 	switch x.State {
 	case scheduler.Done:
@@ -501,8 +502,8 @@ func endOf(x admin.Execution) error {
 // followPause is the delay between retries while Redis does not answer.
 const followPause = time.Second
 
-// follow waits for the end of an execution, and writes e with the outcome. If ctx ends first, follow writes nothing: the
-// record says that the execution was asked for.
+// follow waits for the end of an execution, and then writes e with the outcome. If ctx ends first, follow writes nothing:
+// the record keeps saying that the execution was requested.
 func (c *cronAction) follow(ctx context.Context, e AuditEntry, end func(context.Context) (admin.Execution, error)) {
 	x, err := end(ctx)
 	for ; errors.Is(err, joblock.ErrUnavailable); x, err = end(ctx) {
@@ -537,7 +538,7 @@ func (c *cronAction) follow(ctx context.Context, e AuditEntry, end func(context.
 	}
 }
 
-// unfollowed logs that the entry e about the end of an execution is not written.
+// unfollowed logs that the entry e about the end of an execution was not written.
 func (c *cronAction) unfollowed(e AuditEntry, what string, err error) {
 	if c.d.cfg.Logger != nil {
 		c.d.cfg.Logger.Warn("joblock: cron trigger: "+what, "scope", e.Scope, "job", e.Key, "audit", e.Of, "ended", e.Outcome, "err", err)
@@ -701,7 +702,7 @@ func (c *checkup) cronPause(now time.Time, scope string, jobs []CronJob) {
 	}
 }
 
-// cronCommand returns a command about a cron job, or about all of a scope if the name is "".
+// cronCommand returns a command about a cron job, or about all cron jobs of a scope if the name is "".
 func cronCommand(verb, scope, name string) string {
 	command := "joblock cron " + verb + " --scope " + Shell(scope)
 	if name == "" {

@@ -12,12 +12,12 @@ import (
 // ErrBackfilling is admin.ErrBackfilling.
 var ErrBackfilling = admin.ErrBackfilling
 
-// BackfillCron executes the ticks of a past range. ActionResult.Ticks is how many there are. Errors are those of
+// BackfillCron executes the ticks of a past range. ActionResult.Ticks is the number of ticks. Errors are those of
 // admin.Admin.Backfill, and ErrNotRecorded.
 type BackfillCron struct {
 	Scope  string    `query:"scope"`
 	Name   string    `path:"name"`
-	From   time.Time `json:"from"` // the first and the last instant that the ticks may have
+	From   time.Time `json:"from"` // From and To are the first and the last instant that a tick may have
 	To     time.Time `json:"to"`
 	Reason string    `json:"reason"` // for others, from 1 to 256 bytes
 }
@@ -33,7 +33,7 @@ func (req BackfillCron) perform(ctx context.Context, d *Desk) (ActionResult, err
 	})
 }
 
-// StopBackfill ends the backfill of a cron job before its next tick. Errors are those of admin.Admin.StopBackfill, and
+// StopBackfill stops the backfill of a cron job before its next tick. Errors are those of admin.Admin.StopBackfill, and
 // ErrNotRecorded.
 type StopBackfill struct {
 	Scope  string `query:"scope"`
@@ -53,7 +53,7 @@ func (req StopBackfill) perform(ctx context.Context, d *Desk) (ActionResult, err
 type CronRange struct {
 	Scope string    `query:"scope"`
 	Name  string    `path:"name"`
-	From  time.Time `query:"from"` // the first and the last instant that the ticks may have
+	From  time.Time `query:"from"` // From and To are the first and the last instant that a tick may have
 	To    time.Time `query:"to"`
 }
 
@@ -96,5 +96,5 @@ func (d *Desk) CronCount(ctx context.Context, r CronRange) (int, error) {
 	return n, nil
 }
 
-// maxBackfill is the maximum of CronCount, as of Scheduler.Backfill.
+// maxBackfill is the maximum of CronCount, the same as of Scheduler.Backfill.
 const maxBackfill = 10_000

@@ -19,7 +19,7 @@ type CronState string
 
 // The states, in order of precedence.
 const (
-	CronRunning  CronState = "running"  // a run has begun and has not ended
+	CronRunning  CronState = "running"  // a run has begun and not ended
 	CronPaused   CronState = "paused"   // ticks are skipped
 	CronOverdue  CronState = "overdue"  // a tick has been due for more than a minute, and no node has claimed it
 	CronDeserted CronState = "deserted" // no node that is up has the job
@@ -39,7 +39,7 @@ const (
 	troubleContested = "contested"
 )
 
-// CronTrouble is a problem of a job that a person should look at.
+// CronTrouble is a problem of a job that an operator should look at.
 type CronTrouble struct {
 	Code string `json:"code"` // overrun, stuck, failed, flaky, lost, died, overdue, paused, deserted, contested, clock or problem
 	Text string `json:"text"` // a sentence without a full stop
@@ -76,8 +76,8 @@ func (j CronJob) Runs() []CronRun {
 	return runs
 }
 
-// cronTime returns the time by the store's clock. A scope that has never had a node has no record to read it from: the
-// result is then the time of this machine.
+// cronTime returns the time by the store's clock. A scope that has never had a node has no record to read that time from:
+// then the result is the time of this machine.
 func (d *Desk) cronTime(ctx context.Context, scope string) (Time, error) {
 	views, err := memo.Read(ctx, d.cfg.Locks, keyspace.CronNodes(joblock.Key(scope)))
 	if err != nil {
@@ -105,7 +105,7 @@ func stateOf(e admin.Entry) CronState {
 	return CronIdle
 }
 
-// troubles returns the problems that a person should look at, the worst first.
+// troubles returns the problems that an operator should look at, the worst first.
 func troubles(e admin.Entry) (all []CronTrouble) {
 	add := func(code, format string, args ...any) {
 		all = append(all, CronTrouble{code, fmt.Sprintf(format, args...)})
@@ -136,7 +136,7 @@ func troubles(e admin.Entry) (all []CronTrouble) {
 		if n, first := failedInARow(e); n > 1 {
 			text += fmt.Sprintf("; the last %d runs on record failed, the first of them that of %s", n, moment(first.Tick.At))
 		}
-		if n, of, times, _ := failedLately(e); times >= flakyFrom { // with successful runs in between
+		if n, of, times, _ := failedLately(e); times >= flakyFrom { // there are successful runs in between
 			text += fmt.Sprintf("; %d of the last %d runs failed", n, of)
 		}
 		add(troubleFailed, "%s", text)
@@ -175,7 +175,7 @@ func troubles(e admin.Entry) (all []CronTrouble) {
 	return all
 }
 
-// inTheWay says what the ticks of a stuck job overlap with.
+// inTheWay returns a phrase with what the ticks of a stuck job overlap with.
 func inTheWay(e admin.Entry) string {
 	if len(e.Running) > 0 {
 		x := e.Running[0]
@@ -192,14 +192,14 @@ func latestResult(e admin.Entry) admin.Execution {
 	return admin.Execution{}
 }
 
-// runsNow reports whether a node executes the tick: after a drain or a death, another node has taken it over.
+// runsNow reports whether a node executes the tick now: after a drain or a death, another node may have taken it over.
 func runsNow(e admin.Entry, tick scheduler.Tick) bool {
 	return slices.ContainsFunc(append([]admin.Execution{e.Latest}, e.Running...), func(x admin.Execution) bool {
 		return x.State == scheduler.Running && x.Tick.ID() == tick.ID()
 	})
 }
 
-// failedInARow returns how many of the newest results are consecutive failures, and the oldest of these.
+// failedInARow returns how many of the newest results are consecutive failures, and the oldest of these failures.
 func failedInARow(e admin.Entry) (n int, first admin.Execution) {
 	for x := range results(e) {
 		if x.State != scheduler.Failed {
@@ -211,15 +211,15 @@ func failedInARow(e admin.Entry) (n int, first admin.Execution) {
 }
 
 const (
-	// flakyOf is how many of the newest results are checked for failures. If the job failed, succeeded, and failed again
-	// among them, flakyFrom times in all, that is a trouble although the newest run succeeded. A single failure, or
-	// several in a row, no longer count once a run has succeeded.
+	// flakyOf is how many of the newest results are checked for failures. If the job began to fail at least flakyFrom
+	// times among them, with successes in between, that is a trouble even if the newest run succeeded. A single failure,
+	// or several in a row, no longer count once a run has succeeded.
 	flakyOf   = 10
 	flakyFrom = 2
 )
 
-// failedLately returns how many of the newest results are failures, out of how many, how many times the job began to
-// fail, and the newest failure.
+// failedLately counts the failures among the newest results: n failures among of results, in times separate series.
+// latest is the newest failure.
 func failedLately(e admin.Entry) (n, of, times int, latest admin.Execution) {
 	well := true
 	for x := range results(e) {

@@ -12,10 +12,10 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// databases are the databases of asynq that a Desk knows.
+// databases are the asynq databases that a Desk has.
 type databases []Database
 
-// asynq returns the databases of asynq.
+// asynq returns the asynq databases of the Desk.
 func (d *Desk) asynq() databases { return d.cfg.Databases }
 
 // task looks up the task of a job in all databases. It does not fail: Task.Problem says what is not known.
@@ -25,8 +25,8 @@ func (dbs databases) task(ctx context.Context, job string) Task {
 	return t
 }
 
-// pauses sets Paused of the tasks. It queries each queue once, because that answer costs asynq's Redis more than one
-// about a task. Paused of a queue without an answer stays false.
+// pauses sets Paused of the tasks. It queries each queue only once, because such a query costs asynq's Redis more than
+// one about a task. If a query fails, Paused stays false.
 func (dbs databases) pauses(ctx context.Context, tasks ...*Task) {
 	type queue struct{ database, name string }
 	of := make(map[queue][]*Task)
@@ -46,13 +46,13 @@ func (dbs databases) pauses(ctx context.Context, tasks ...*Task) {
 	}
 }
 
-// lookUp is task without setting Paused.
+// lookUp is task, but does not set Paused.
 func (dbs databases) lookUp(ctx context.Context, job string) Task {
 	t, _ := dbs.find(ctx, job)
 	return t
 }
 
-// find is lookUp, and also returns asynq's info about the task, or nil.
+// find is lookUp, and also returns asynq's TaskInfo, or nil.
 func (dbs databases) find(ctx context.Context, job string) (Task, *asynq.TaskInfo) {
 	t, info := dbs.findAny(ctx, job)
 	if t.hidden || viewerOf(ctx).MaySee(t) {
@@ -61,7 +61,7 @@ func (dbs databases) find(ctx context.Context, job string) (Task, *asynq.TaskInf
 	return Task{Queue: t.Queue, ID: t.ID, State: TaskUnknown, Problem: "The caller may not see the task: it carries no lock that the caller may use.", hidden: true}, nil
 }
 
-// findAny is find, but also for a task that the caller may not see because of the locks that it carries.
+// findAny is find without the check that the caller may see the locks that the task carries.
 func (dbs databases) findAny(ctx context.Context, job string) (Task, *asynq.TaskInfo) {
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {
@@ -112,7 +112,7 @@ func (dbs databases) limitOf(ctx context.Context, job string) int {
 	return dbs.task(ctx, job).Limit
 }
 
-// lookUpAll looks up the tasks of jobs, lookups at a time.
+// lookUpAll looks up the tasks of jobs, at most the constant lookups at a time.
 func (dbs databases) lookUpAll(ctx context.Context, jobs []string, tasks []*Task) {
 	var group sync.WaitGroup
 	turn := make(chan struct{}, lookups)
@@ -128,7 +128,7 @@ func (dbs databases) lookUpAll(ctx context.Context, jobs []string, tasks []*Task
 }
 
 // checkAlone returns the error with which a cancel refuses a task while another task with the same ID runs: asynq cancels
-// by the ID alone, in all queues of the database, and that task may be another caller's.
+// by ID in all queues of the database, and the other task may belong to another caller.
 func (dbs databases) checkAlone(ctx context.Context, action string, t Task) error {
 	unread := func(err error) error { return refusal(action, t.Job(), joblock.ErrUnavailable, "asynq: "+err.Error()) }
 	for _, db := range dbs {
@@ -156,7 +156,8 @@ func (dbs databases) checkAlone(ctx context.Context, action string, t Task) erro
 	return nil
 }
 
-// inspectors returns the inspectors that can start a task. The keepers start the tasks of other databases.
+// inspectors returns the inspectors of type *asynq.Inspector, which can start a task. Keepers start the tasks of the
+// other databases.
 func (dbs databases) inspectors() (all []*asynq.Inspector) {
 	for _, db := range dbs {
 		if in, ok := db.Asynq.(*asynq.Inspector); ok {
@@ -166,8 +167,8 @@ func (dbs databases) inspectors() (all []*asynq.Inspector) {
 	return all
 }
 
-// call runs f, which takes no context, and returns when ctx ends even if f has not returned. f ends by the timeouts of
-// its Redis client.
+// call calls f, which takes no context, and returns when ctx ends even if f has not returned. The timeouts of f's Redis
+// client end f then.
 func call[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type answer struct {
 		val T

@@ -1,6 +1,6 @@
-// Package ops is the operator's side of the toolkit: what people on call see of locks, jobs and cron jobs, and what they
-// may do about them. The command line, the HTTP API and the pages all show what a Desk returns. The package also has what
-// scripts do to locks with nothing but a token.
+// Package ops is the operator's side of the toolkit: it shows locks, jobs and cron jobs, and performs an operator's
+// actions on them. The command line, the HTTP API and the pages all show what a Desk returns. The package also has the
+// calls with which scripts use locks by token.
 //
 // # What a Desk shows
 //

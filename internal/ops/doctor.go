@@ -22,7 +22,7 @@ type Severity string
 
 // The severities.
 const (
-	Well    Severity = "well"    // of a Checked only: nothing has to change
+	Well    Severity = "well"    // of a Probe only: nothing has to change
 	Note    Severity = "note"    // good to know; nothing has to change
 	Warning Severity = "warning" // weakens a guarantee in an event such as a restart or a failover, or delays something
 	Fault   Severity = "fault"   // breaks locks, jobs or calls in everyday use
@@ -40,34 +40,34 @@ type Finding struct {
 
 // Probe is one thing that Doctor checked.
 type Probe struct {
-	Status  Severity `json:"status"` // the worst that was found
+	Status  Severity `json:"status"` // the worst Severity that was found
 	Subject string   `json:"subject"`
 	Node    string   `json:"node,omitempty"`
 	Found   string   `json:"found"`
 }
 
-// Report is the result of Doctor. What is not in Checks was not checked.
+// Report is the result of Doctor. A subject that is not in Checks was not checked.
 type Report struct {
 	Safe     Safety    `json:"safe"`   // whether the servers keep locks safe
 	Findings []Finding `json:"items"`  // what is wrong or good to know, the worst first
-	Checks   []Probe   `json:"checks"` // all that was checked, by subject: what is well, and the Findings
+	Checks   []Probe   `json:"checks"` // everything that was checked, by subject, including what is well
 }
 
 const (
-	// pausedLong is the age from which on a pause of a cron job is a Warning: it may have been forgotten.
+	// pausedLong is the age at which the pause of a cron job becomes a Warning: it may have been forgotten.
 	pausedLong = 24 * time.Hour
 
-	// sampled is the minimum number of entries of the index of jobs, if there are that many, that Doctor reads to find
-	// the queues.
+	// sampled is the minimum number of entries of the index of jobs that Doctor reads to find the queues, if there are
+	// that many.
 	sampled = 1000
 )
 
 // Doctor looks for problems that endanger locks, jobs and cron jobs. It reports what to change, the worst first, and what
-// is well. It checks the servers (redisstore.Check), the keepers, the databases of asynq, the longest lines of
-// jobs, the cron jobs of Config.Scopes, and the last hour of the journal. Without Findings there is nothing to change.
+// is well. It checks the servers (redisstore.Check), the keepers, the databases of asynq, the longest lines of jobs, the
+// cron jobs of Config.Scopes, and the last hour of the journal. If there are no Findings, nothing has to change.
 //
-// What could not be checked is also a Finding. So an error only means that ctx has ended or the Locker is closed; the
-// result then has what was found before, and Report.Safe covers only that.
+// A check that could not be made is also a Finding. So an error means only that ctx has ended or the Locker is closed;
+// the result then has what was found until then, and Report.Safe covers only that.
 func (d *Desk) Doctor(ctx context.Context) (Report, error) {
 	c := &checkup{Desk: d}
 	looks := []func(context.Context) error{c.servers, c.keepers, c.databases, c.sequences, c.controls, c.cron, c.outboxes, c.journal, c.nothing}
@@ -91,34 +91,34 @@ type checkup struct {
 	findings []Finding
 	wells    []Probe
 	keeper   Keeper
-	used     bool           // something of the toolkit was found, or could not be checked
-	lines    jobLines       // of the entries of the index of jobs that were read
-	queues   map[string]int // the queues of jobs with locks, as far as they were read, with the number of entries of each
+	used     bool           // anything of the toolkit was found, or could not be checked
+	lines    jobLines       // the lines of the index entries that were read
+	queues   map[string]int // how many index entries were read for each queue of jobs with locks
 	sampled  bool           // the queues were read
-	overdue  time.Duration  // how long the first of the entries that were read has been due
+	overdue  time.Duration  // how long the check of the first of these entries has been due
 	late     bool           // there is a Finding that locks are checked late
-	partly   bool           // the check of the servers has begun and was not completed
+	partly   bool           // the check of the servers began and was not completed
 }
 
-// hidden adds the Finding that not everything was checked, for a viewer who may see only some keys.
+// hidden adds the Finding that not everything was checked, because the viewer may see only some keys.
 func (c *checkup) hidden(context.Context) error {
 	c.add(Note, "locks", "", "this caller may use only some keys: keepers, databases of asynq, cron jobs and the keys of others were left out",
 		"whether something is wrong there is not known", "ask as a caller without prefixes")
 	return nil
 }
 
-// add adds a Finding. Its sentences may have names from the store, which must not control a terminal.
+// add adds a Finding. It escapes the texts, because names from the store must not control a terminal.
 func (c *checkup) add(s Severity, subject, node, found, means, fix string) {
 	c.findings = append(c.findings, Finding{s, subject, node, visibleLines(found), visibleLines(means), visibleLines(fix)})
 }
 
-// unread adds the Finding that something could not be checked. It returns err if it is useless to go on.
+// unread adds the Finding that something could not be checked. It returns err if further checks would be useless.
 func (c *checkup) unread(ctx context.Context, subject, node string, err error) error {
 	if ctx.Err() != nil || errors.Is(err, joblock.ErrClosed) {
 		return err
 	}
 	c.used = true
-	why := strings.TrimPrefix(WhyUnread(err), "the journal could not be read: ") // which the finding says itself
+	why := strings.TrimPrefix(WhyUnread(err), "the journal could not be read: ") // the finding says that itself
 	if Denied(err) {
 		c.add(Note, subject, node, mayNot+why, "whether something is wrong there is not known", "run doctor as a user with that right")
 		return nil
@@ -137,8 +137,8 @@ const (
 	mayNot   = "this user may not look at that: "
 )
 
-// WhyUnread returns the reason why a read failed. It omits that the outcome is unknown, which for a read would only cause
-// alarm.
+// WhyUnread returns the reason why a read failed. It leaves out that the outcome is unknown, which is alarming and does
+// not matter for a read.
 func WhyUnread(err error) string {
 	text := err.Error()
 	if _, why, ok := strings.Cut(text, strings.TrimPrefix(joblock.ErrUnavailable.Error(), "joblock: ")+": "); ok {
@@ -147,14 +147,14 @@ func WhyUnread(err error) string {
 	return text
 }
 
-// Denied reports whether err contains a reply of Redis that denies the user access or a permission. The error may have
-// come through a lock server, so the text decides. err must not be nil.
+// Denied reports whether err contains a Redis reply that denies the user access or a permission. It compares the text,
+// because the error may have come through a lock server. err must not be nil.
 func Denied(err error) bool {
 	text := err.Error()
 	return slices.ContainsFunc([]string{"NOPERM", "NOAUTH", "WRONGPASS", "invalid password"}, func(word string) bool { return strings.Contains(text, word) })
 }
 
-// well reports subject as well, unless there is a Finding about it.
+// well reports that subject is well, unless there is a Finding about it.
 func (c *checkup) well(subject, node, found string) {
 	if !slices.ContainsFunc(c.findings, func(f Finding) bool { return f.Subject == subject && (node == "" || f.Node == node || f.Node == "") }) {
 		c.wells = append(c.wells, Probe{Well, subject, node, found})
@@ -197,7 +197,7 @@ func (c *checkup) servers(ctx context.Context) error {
 	return nil
 }
 
-// keepers checks the keepers, and whether there is something to keep.
+// keepers checks the keepers, and whether there are locks to keep.
 func (c *checkup) keepers(ctx context.Context) error {
 	var err error
 	if c.keeper, err = c.Keeper(ctx); err != nil {
@@ -224,7 +224,7 @@ func (c *checkup) keepers(ctx context.Context) error {
 			c.place(p)
 		}
 	}
-	// The index is right, whatever the keepers believe.
+	// The index shows the real delay, whatever the keepers report.
 	if works != nil && !c.late && c.overdue > 2*works.every()+2*workerstats.KeeperPeriod {
 		c.add(Warning, "keeper", "", fmt.Sprintf("the check of a lock has been due for %s, and the keepers do not say that they are behind", length(c.overdue)),
 			"locks of jobs that are over are freed later than every "+length(works.every()), "look at the log of the keepers; they may lack rights for a part of the index, or share a Redis with keepers of another version")
@@ -242,7 +242,7 @@ func (c *checkup) keepers(ctx context.Context) error {
 	return nil
 }
 
-// place checks one working keeper.
+// place checks the working keeper of one place.
 func (c *checkup) place(p KeeperPlace) {
 	now := c.keeper.Now.Time
 	if p.Problem != "" {
@@ -253,7 +253,7 @@ func (c *checkup) place(p KeeperPlace) {
 	}
 	silent := p.Asked.IsZero() && now.Sub(p.Since.Time) > 2*p.Every.Duration()+2*workerstats.KeeperPeriod || !p.Asked.IsZero() && now.Sub(p.Asked.Time) > 2*p.Every.Duration()+2*workerstats.KeeperPeriod
 	late := max(p.Late.Duration(), c.overdue)
-	behind := p.Behind && late >= p.every() // no guarantee covers less, and it passes
+	behind := p.Behind && late >= p.every() // a smaller delay breaks no guarantee, and passes
 	c.late = c.late || silent || behind || now.Sub(p.At.Time) > 4*workerstats.KeeperPeriod
 	switch {
 	case now.Sub(p.At.Time) > 4*workerstats.KeeperPeriod:
@@ -289,11 +289,12 @@ func (c *checkup) place(p KeeperPlace) {
 	}
 }
 
-// sample reads a part of the index of jobs, to find the queues of jobs that have locks, and how late their checks are.
+// sample reads a part of the index of jobs, to find the queues of jobs that have locks, and how late the checks of their
+// locks are.
 func (c *checkup) sample(ctx context.Context) error {
 	c.queues, c.lines = make(map[string]int), make(jobLines)
 	read := 0
-	var first, now time.Time // when the first entry is due, and the store's clock
+	var first, now time.Time // when the check of the first entry is due, and the store's clock
 	for part := range c.in.Parts() {
 		for req := (driver.EntriesRequest{Part: part, Count: indexPage}); read < sampled; {
 			looked := !now.IsZero() // one record of a page is enough for the store's time
@@ -329,11 +330,11 @@ func (c *checkup) sample(ctx context.Context) error {
 	return nil
 }
 
-// nothingTime is the timeout of the search for any lock at all.
+// nothingTime is how long Doctor searches for any lock.
 const nothingTime = time.Second
 
-// nothing adds the Finding that nothing of the toolkit was found. The address or the prefix is then probably mistyped,
-// and the other checks have found no fault only because there was nothing to check.
+// nothing adds the Finding that nothing of the toolkit was found. Then the address or the prefix is probably mistyped,
+// and the other checks found no fault only because there was nothing to check.
 func (c *checkup) nothing(ctx context.Context) error {
 	if c.used || len(c.queues) > 0 {
 		return nil
@@ -360,7 +361,7 @@ func many(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// ofThem describes how many queues have jobs with locks.
+// ofThem returns a phrase that says how many queues have jobs with locks.
 func ofThem(queues int) string {
 	switch queues {
 	case 0:
@@ -379,14 +380,14 @@ func (c *checkup) databases(ctx context.Context) error {
 		}
 		return nil
 	}
-	known := make(map[string]string) // by queue: the database
+	known := make(map[string]string) // the database of each queue
 	for _, db := range c.cfg.Databases {
 		queues, err := call(ctx, db.Asynq.Queues)
 		if err != nil {
 			if err := c.unread(ctx, "asynq", db.Name, err); err != nil {
 				return err
 			}
-			return nil // a queue may be in that database
+			return nil // the missing queues may be in that database
 		}
 		for _, q := range queues {
 			if other, ok := known[q]; ok {

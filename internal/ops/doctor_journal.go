@@ -59,7 +59,8 @@ type repeated struct {
 	n     int
 }
 
-// journal looks for problems that have recurred, even if they have stopped: other checks see only present ones.
+// journal looks for problems that recurred in the last hour, even if they have stopped. The other checks see only present
+// problems.
 func (c *checkup) journal(ctx context.Context) error {
 	if !c.HasJournal() {
 		return nil
@@ -68,7 +69,7 @@ func (c *checkup) journal(ctx context.Context) error {
 	kinds := make([]string, 0, len(repeatMeans))
 	for kind := range repeatMeans {
 		if kind == kindLapsed {
-			kind = event.Acquired.String() // by the next holder: a dead one writes no event
+			kind = event.Acquired.String() // the next holder's event shows the lapsed lease: a dead holder writes no event
 		}
 		kinds = append(kinds, kind)
 	}
@@ -112,7 +113,7 @@ func (c *checkup) journal(ctx context.Context) error {
 			return c.unread(ctx, "journal", "", err)
 		}
 		if len(one) == 0 {
-			return nil // no process writes a journal: nothing is known
+			return nil // no process writes a journal, so the absence of events proves nothing
 		}
 	}
 	all = slices.DeleteFunc(all, func(r repeated) bool { return r.n < repeatedFrom })

@@ -11,12 +11,12 @@ const (
 	// mostLines is how many lines Doctor checks: the longest of those in the part of the index that it has read.
 	mostLines = 100
 
-	// longLine is how many may wait for a key without a Finding, as in the alert JoblockLineTooLong.
+	// longLine is how many jobs may wait for a key without a Finding, the same as in the alert JoblockLineTooLong.
 	longLine = 100
 )
 
-// sequences looks for lines of jobs that only grow: behind a job that has failed for good and halts its sequence, or
-// because jobs come faster than they end.
+// sequences looks for lines of jobs that only grow: because the job in front has failed for good and halts its sequence,
+// or because jobs arrive faster than they end.
 func (c *checkup) sequences(ctx context.Context) error {
 	var keys []string
 	for key, line := range c.lines {
@@ -32,7 +32,7 @@ func (c *checkup) sequences(ctx context.Context) error {
 		return c.unread(ctx, "sequences", "", err)
 	}
 	var halted, long []Sequence
-	jobs := 0 // that wait in halted sequences
+	jobs := 0 // how many jobs wait in halted sequences
 	for _, s := range found {
 		switch {
 		case s.State == SequenceHalted && s.Waiting > 0:

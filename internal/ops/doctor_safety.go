@@ -9,12 +9,12 @@ import (
 type Safety struct {
 	Word    string `json:"word"`              // see SafeYes
 	Because string `json:"because"`           // without a full stop; never ""
-	Subject string `json:"subject,omitempty"` // of the Finding that decides, if one does; and its Node
+	Subject string `json:"subject,omitempty"` // the Subject of the Finding that decides, if one does; Node is its Node
 	Node    string `json:"node,omitempty"`
 }
 
-// The words of a Safety. Those that begin with "yes, but" name the event in which locks are lost, and how often to expect
-// it.
+// The values of Safety.Word. Those that begin with "yes, but" name the event in which locks are lost, and how often to
+// expect it.
 const (
 	SafeYes             = "yes"
 	SafeButRestart      = "yes, but a restart of Redis, which is routine, frees held locks"
@@ -26,11 +26,11 @@ const (
 	SafeUnknown         = "unknown"
 )
 
-// events are the subjects of findings that name an event in which locks are lost, and the word for the event. The most
+// events lists the findings that name an event in which locks are lost, with the Safety.Word of that event. The most
 // likely event comes first.
 var events = []lossEvent{
 	{"persistence", Warning, SafeButRestart},
-	{"persistence", Note, SafeButMaybeRestart}, // the server does not say
+	{"persistence", Note, SafeButMaybeRestart}, // the server does not report its persistence
 	{"appendonly", Warning, SafeButCrash},
 	{"min-replicas-to-write", Warning, SafeButFailover},
 	{"replica lag", "", SafeButFailover},
@@ -41,8 +41,8 @@ var events = []lossEvent{
 // lossEvent is an event in which locks are lost, and the findings that name it.
 type lossEvent struct {
 	subject  string
-	severity Severity // "" is any
-	word     string   // of the Safety
+	severity Severity // "" matches any
+	word     string   // the Safety.Word
 }
 
 // lossOf returns the index of f in events, or -1.
@@ -74,9 +74,9 @@ func (c Report) Deciding() *Finding {
 // elsewhere are the subjects of findings that are not about the servers of the locks.
 var elsewhere = []string{"keeper", "cron", "asynq", "journal", "index of jobs", "prefix", "locks", "pauses"}
 
-// SafetyOf returns a judgement based on the findings about the servers. A fault breaks locks in everyday use. Of the
-// findings about what a restart, a crash or a failover loses, the one with the most likely event decides. What could not
-// be checked may be good or bad. Report.Safe has the result.
+// SafetyOf judges the servers by the findings about them. A Fault means no: it breaks locks in everyday use. Among the
+// findings about what a restart, a crash or a failover loses, the finding with the most likely event decides. If a server
+// could not be checked, the answer is unknown.
 func SafetyOf(findings []Finding, checks []Probe) Safety {
 	judge := func(word string, f *Finding) Safety { return Safety{word, f.because(), f.Subject, f.Node} }
 	var dark, lossy *Finding

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Usual is how long the latest successful attempts of a type of task took, up to workerstats.MostDurations of them.
-// Workers write it about once a minute.
+// Usual is how long the latest successful attempts of a type of task took; it covers up to workerstats.MostDurations
+// attempts. Workers write these durations about once a minute.
 type Usual struct {
 	Count    int    `json:"count"`
 	Shortest Millis `json:"shortest_ms"`
@@ -18,12 +18,13 @@ const (
 	// usualFew is how many successful attempts a type needs before another attempt is compared with them.
 	usualFew = 5
 
-	// An attempt is slow if it has run for slowTimes as long as the longest of them, and slowMore longer.
+	// An attempt is slow if it has run for at least slowTimes the longest of them, and for at least slowMore longer than
+	// that.
 	slowTimes = 3
 	slowMore  = 10 * time.Second
 )
 
-// Text returns "3 s to 8 s".
+// Text returns the range, such as "3 s to 8 s".
 func (u *Usual) Text() string {
 	shortest, longest := length(u.Shortest.Duration()), length(u.Longest.Duration())
 	if shortest == longest {
@@ -41,7 +42,7 @@ func (k Keeper) usual(task string) *Usual {
 	return &Usual{len(all), Millis(all[0]), Millis(all[len(all)/2]), Millis(all[len(all)-1])}
 }
 
-// unusual says that the present attempt has run for far longer than usual, or returns "".
+// unusual returns a sentence if the present attempt has run for far longer than usual, or "".
 func (s *story) unusual() string {
 	u, ran := s.keeper.usual(s.task.Type), s.ran()
 	if u == nil || u.Count < usualFew || ran < slowTimes*u.Longest.Duration() || ran < u.Longest.Duration()+slowMore {

@@ -18,7 +18,7 @@ import (
 // EndWait is how long CancelTask with a Then waits for the handler to return.
 const EndWait = 10 * time.Second
 
-// endEvery is how often CancelTask looks at the task meanwhile.
+// endEvery is the interval at which CancelTask then checks the task.
 const endEvery = 100 * time.Millisecond
 
 // Then says what to do with a task whose attempt is cancelled.
@@ -30,14 +30,14 @@ const (
 	ThenArchive Then = "archive" // it is kept in asynq's archive, to be run later
 )
 
-// TaskOutcome is what happened to such a task.
+// TaskOutcome is what happened to a task after a CancelTask with a Then.
 type TaskOutcome string
 
 // The values of TaskOutcome.
 const (
 	TaskOutcomeDropped  TaskOutcome = "dropped"
 	TaskOutcomeArchived TaskOutcome = "archived"
-	TaskOutcomeOver     TaskOutcome = "over"     // it succeeded meanwhile, or was deleted by another caller
+	TaskOutcomeOver     TaskOutcome = "over"     // it succeeded meanwhile, or another caller deleted it
 	TaskOutcomeReplaced TaskOutcome = "replaced" // it was enqueued again meanwhile, and left alone
 	TaskOutcomeRunning  TaskOutcome = "running"  // its handler did not return within EndWait, so the task stays
 	TaskOutcomeSnoozed  TaskOutcome = "snoozed"  // its handler returned with a snooze of more than EndWait, so the task will run again
@@ -59,8 +59,8 @@ func (req CancelTask) end(ctx context.Context, d *Desk) (ActionResult, error) {
 	return done, err
 }
 
-// ending cancels, waits for the handler to return, and then deletes or archives the task before another attempt begins.
-// If another attempt begins all the same, ending cancels that one too.
+// ending cancels the attempt, waits for the handler to return, and then deletes or archives the task before another
+// attempt begins. If another attempt begins nevertheless, ending cancels it too.
 func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (TaskOutcome, error) {
 	job := envelope.Job(req.Queue, req.ID)
 	began := dbs.lookUp(ctx, job)
@@ -82,20 +82,20 @@ func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (Tas
 	for until := time.Now().Add(EndWait); ; {
 		t := dbs.lookUp(ctx, job)
 		switch {
-		case t.State == TaskUnknown: // perhaps at the next look
+		case t.State == TaskUnknown: // the next look may succeed
 		case t.State == "completed", t.State == TaskAbsent, t.State == TaskNoQueue:
 			return TaskOutcomeOver, nil
 		case t.newer(began):
 			return TaskOutcomeReplaced, &outcome{OutcomeAsked, "the task was enqueued again, and was left alone"}
-		case t.State == "active" && t.Step != cancelled: // the next attempt
+		case t.State == "active" && t.Step != cancelled: // the next attempt has begun
 			if err := s.CancelProcessing(req.ID); err != nil {
 				return "", err
 			}
 			cancelled = t.Step
-		case t.State == "active": // not yet
+		case t.State == "active": // the handler has not returned yet
 		case t.State == "archived" && !t.Snoozed && req.Then == ThenArchive: // it was the last attempt
 			return TaskOutcomeArchived, nil
-		case t.Snoozed && req.Then == ThenArchive: // it may return from the archive in time
+		case t.Snoozed && req.Then == ThenArchive: // the snooze may end, and the task leave the archive, before EndWait is over
 		default:
 			err := finish(req.Queue, req.ID)
 			if err == nil {
@@ -104,7 +104,7 @@ func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (Tas
 			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
 				return TaskOutcomeOver, nil
 			}
-			if now := dbs.lookUp(ctx, job); now.Step == t.Step { // otherwise it has just moved on
+			if now := dbs.lookUp(ctx, job); now.Step == t.Step { // the task is still at the step whose change was refused
 				return "", err
 			}
 		}
@@ -124,18 +124,18 @@ func (req CancelTask) ending(ctx context.Context, dbs databases, s Steerer) (Tas
 	}
 }
 
-// newer reports whether t was enqueued under the ID of began, which ran, after began had ended. Each enqueue with a lock
-// has its own token. Without one, a task with fewer attempts behind it is another task. A worker that stops puts its task
-// back with as many as before.
+// newer reports whether t is another task than began: enqueued with the same ID after the task began had ended. Each
+// enqueue with a lock has a token of its own. Without a token, fewer finished attempts show that the task is another one:
+// a worker that stops puts its task back with the same number.
 func (t Task) newer(began Task) bool {
 	behind := t.Attempt
 	if t.State == "active" {
-		behind-- // the one that runs
+		behind-- // the running attempt is not finished
 	}
 	return !slices.Equal(t.owners, began.owners) || behind < began.Attempt-1
 }
 
-// checkThen returns the error of a Then that does not exist.
+// checkThen returns the error for an unknown Then.
 func checkThen(then Then) error {
 	return &refused{fmt.Sprintf("%s: then is %q, must be %q or %q", ActCancelTask, visible(shorten(string(then), 40)), ThenDrop, ThenArchive), joblock.ErrInvalid, nil}
 }

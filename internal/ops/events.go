@@ -22,12 +22,13 @@ import (
 // Event is an event of a lock or a cron job, written by package joblock/journal. Fields without a value are left out of
 // the JSON.
 type Event struct {
-	ID   string `json:"id"`             // its place in the journal
-	At   Time   `json:"at,omitzero"`    // when it happened, by the clock of Redis; zero of EventGap
+	ID   string `json:"id"`             // the event's place in the journal
+	At   Time   `json:"at,omitzero"`    // when the event happened, by the clock of Redis; zero for EventGap
 	Kind string `json:"kind"`           // one of EventKinds
-	Text string `json:"text,omitempty"` // the same in a sentence, without a full stop
+	Text string `json:"text,omitempty"` // the event in a sentence, without a full stop
 
-	// Of a lock: the fields of event.Event. Of a cron job, Key is that of the job's lock.
+	// These fields are for events of a lock; see event.Event. For an event of a cron job, Key is the key of the job's
+	// lock.
 	Key       string `json:"key,omitempty"`
 	Owner     string `json:"owner,omitempty"` // a digest
 	Fence     int64  `json:"fence,omitempty"`
@@ -44,7 +45,7 @@ type Event struct {
 	Recovered bool   `json:"recovered,omitempty"`
 	Locks     int    `json:"locks,omitempty"`
 
-	// Of a cron job: the fields of scheduler.Event.
+	// These fields are for events of a cron job; see scheduler.Event.
 	Scope    string `json:"scope,omitempty"`
 	Name     string `json:"name,omitempty"`
 	Tick     Time   `json:"tick,omitzero"`
@@ -61,14 +62,14 @@ type Event struct {
 
 // Kinds of events that no process has recorded.
 const (
-	// EventDropped stands for events that a process failed to write.
+	// EventDropped stands for events that a process could not write.
 	EventDropped = eventlog.KindDropped
 
-	// EventGap comes from a Feed only: events before this one are no longer in the journal.
+	// EventGap comes from a Feed only: older events are no longer in the journal.
 	EventGap = "gap"
 )
 
-// EventKinds returns the kinds of events that a journal may have.
+// EventKinds returns the kinds of events that a journal may contain.
 func EventKinds() []string {
 	var kinds []string
 	for k := event.Acquired; k.String() != "unknown"; k++ {
@@ -92,8 +93,8 @@ type EventsQuery struct {
 	Kinds  []string  `query:"kind"`   // of one of these kinds
 	Scope  string    `query:"scope"`  // of cron jobs of this scope
 	Name   string    `query:"name"`   // of the cron job of this name
-	Since  time.Time `query:"since"`  // from then on
-	Before string    `query:"cursor"` // Desk.Events: older than the event with this ID
+	Since  time.Time `query:"since"`  // events at or after this time
+	Before string    `query:"cursor"` // for Desk.Events: events older than the one with this ID
 }
 
 func (q *EventsQuery) check(op string) error {
@@ -111,7 +112,7 @@ func (q *EventsQuery) check(op string) error {
 	return core.CheckText(op, "", "key", q.Key, 0, driver.MaxKeyBytes)
 }
 
-// Wants reports whether e is shown. It ignores Before.
+// Wants reports whether the query shows e. It ignores Before.
 func (q *EventsQuery) Wants(e Event) bool {
 	switch {
 	case q.Key != "" && e.Key != q.Key && groupOf(e.Key) != q.Key:
@@ -132,7 +133,8 @@ func IsEventID(text string) bool {
 	return ok
 }
 
-// EventBefore reports whether the event with the ID a is older in the journal than the one with the ID b. Both must be IDs.
+// EventBefore reports whether the event with ID a is older in the journal than the event with ID b. Both must be event
+// IDs.
 func EventBefore(a, b string) bool { return eventlog.Before(a, b) }
 
 func groupOf(key string) string {
@@ -156,7 +158,7 @@ func NewJournal(rdb redis.UniversalClient, prefix string, timeout time.Duration)
 // eventPage is how many events one call reads.
 const eventPage = 500
 
-// page reads up to most entries, the newest or the oldest first.
+// page reads at most most entries from from to to, the newest or the oldest first.
 func (j *Journal) page(ctx context.Context, newestFirst bool, from, to string, most int64) ([]redis.XMessage, error) {
 	within, cancel := context.WithTimeout(ctx, j.timeout)
 	defer cancel()
@@ -220,8 +222,8 @@ func (d *Desk) Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error
 	}
 }
 
-// repeats remembers the latest nonces, because the two copies of an entry that was written twice come soon after each
-// other.
+// repeats remembers the latest nonces. That suffices, because the two copies of an entry that was written twice are close
+// to each other.
 type repeats struct {
 	known map[string]bool
 	order []string
@@ -229,7 +231,7 @@ type repeats struct {
 
 const mostRepeats = 4096
 
-// first reports whether nonce is seen for the first time.
+// first reports whether nonce has not been seen before.
 func (r *repeats) first(nonce string) bool {
 	if r.known[nonce] {
 		return false
@@ -265,18 +267,18 @@ type feed struct {
 	desk *Desk
 	q    EventsQuery
 	at   string // the ID of the last entry that was read; "" before the first look at the journal
-	ask  string // where to begin, as given by the caller
+	ask  string // the place at which to begin, from the caller
 	once repeats
 }
 
-// FromNow is the place after the newest event, and FromStart that before the oldest one.
+// FromNow is the place after the newest event, and FromStart is the place before the oldest one.
 const (
 	FromNow   = ""
 	FromStart = "0"
 )
 
-// Follow returns a Feed of the events after a place: FromNow, FromStart, or the Event.ID or the Feed.Position of an
-// earlier one. EventsQuery.Before must not be set. Errors: joblock.ErrInvalid for a bad query or place, and if there is
+// Follow returns a Feed of the events after a place: FromNow, FromStart, an earlier event's Event.ID, or an earlier
+// Feed.Position. EventsQuery.Before must not be set. Errors: joblock.ErrInvalid for a bad query or place, and if there is
 // no Config.Journal.
 func (d *Desk) Follow(q EventsQuery, after string) (Feed, error) {
 	const op = "follow events"
@@ -292,8 +294,8 @@ func (d *Desk) Follow(q EventsQuery, after string) (Feed, error) {
 	return &feed{desk: d, q: q, ask: after}, nil
 }
 
-// Position is the place after the events that Next has returned, and after those that the query does not show. It is ""
-// until Next has looked at the journal once.
+// Position returns the place up to which Next has read, including events that the query does not show. It is "" until
+// Next has read the journal once.
 func (f *feed) Position() string { return f.at }
 
 // Close does nothing: a feed holds no resources.
@@ -302,10 +304,10 @@ func (f *feed) Close() {}
 // feedEvery is the interval at which a Feed polls the journal.
 const feedEvery = 300 * time.Millisecond
 
-// Next returns the next events, the oldest first, as soon as there are some. If there are none within atMost, it returns
-// none. If events in between were lost, because Redis has removed them or the whole journal, an Event of kind EventGap
-// takes their place. After an error, joblock.ErrUnavailable or the cause of ctx, Next can be called again and continues
-// at the same place.
+// Next returns the next events, the oldest first, as soon as there are any. If none comes within atMost, it returns none.
+// If events in between were lost, because Redis removed them or the whole journal, an Event of kind EventGap takes their
+// place. After an error, joblock.ErrUnavailable or the cause of ctx, Next can be called again and continues at the same
+// place.
 func (f *feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) {
 	until := time.Now().Add(atMost)
 	for {
@@ -323,7 +325,7 @@ func (f *feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) 
 	}
 }
 
-// look reads the entries since the last look.
+// look reads the entries written since the last look.
 func (f *feed) look(ctx context.Context) (events []Event, err error) {
 	j := f.desk.cfg.Journal
 	gap := false
@@ -336,7 +338,7 @@ func (f *feed) look(ctx context.Context) (events []Event, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(page) == eventPage { // behind, so Redis may have forgotten some
+	if len(page) == eventPage { // the feed is behind, so Redis may have removed entries
 		oldest, err := j.page(ctx, false, "-", "+", 1)
 		if err != nil {
 			return nil, err
@@ -355,8 +357,7 @@ func (f *feed) look(ctx context.Context) (events []Event, err error) {
 	return events, nil
 }
 
-// begin finds the place at which the feed begins. gap says that events after the place that the caller asked for are
-// gone, or may be.
+// begin finds the place at which the feed begins. gap says that events after the requested place are or may be missing.
 func (f *feed) begin(ctx context.Context, j *Journal) (gap bool, err error) {
 	newest, err := j.page(ctx, true, "-", "+", 1)
 	if err != nil {
@@ -374,7 +375,7 @@ func (f *feed) begin(ctx context.Context, j *Journal) (gap bool, err error) {
 		f.at = FromStart
 		return false, nil
 	}
-	if eventlog.Before(last, f.ask) { // the journal is another one: Redis has lost its end, or all of it
+	if eventlog.Before(last, f.ask) { // Redis has lost the end of the journal, or the whole journal
 		f.at = last
 		return true, nil
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// sentence describes the event, without a full stop. Text of applications is made visible.
+// sentence describes the event, without a full stop. It escapes texts of applications.
 func (e *Event) sentence() string {
 	if kind, ok := strings.CutPrefix(e.Kind, eventlog.CronKind("")); ok {
 		return e.cronSentence(kind)
@@ -83,8 +83,8 @@ func (e *Event) sentence() string {
 	return text + e.because()
 }
 
-// keptFor ends a sentence about a lock that was parked. It may be a handover, or the pause after an attempt that failed
-// or was cancelled.
+// keptFor ends a sentence about a lock that was parked: for a handover, or for the pause after an attempt that failed or
+// was cancelled.
 func keptFor(job string) string {
 	if job == "" {
 		return ", and has parked it"
@@ -95,7 +95,7 @@ func keptFor(job string) string {
 	return ": it is kept for the job " + visible(job)
 }
 
-// freedByForce says that a key was freed by an operator, or otherwise by force, depending on the reason.
+// freedByForce says that an operator freed a key, or only that it was freed by force, depending on the reason.
 func freedByForce(reason string) string {
 	if isSigned(reason) {
 		return "an operator has freed the key"
@@ -111,7 +111,7 @@ func (e *Event) because() string {
 	return " (" + visible(strings.Replace(e.Error, core.ErrNotRenewed.Error(), "the holder had ended its renewal itself", 1)) + ")"
 }
 
-// who names the holder, for the beginning of a sentence.
+// who names the holder, at the beginning of a sentence.
 func (e *Event) who() string {
 	switch {
 	case e.Holder != "" && e.Job != "":

@@ -18,7 +18,7 @@ import (
 // Explanation describes in sentences what happens to a key. The sentences are for people; programs read Frees and Lock.
 type Explanation struct {
 	Key     string   `json:"key"`
-	Text    []string `json:"text"`    // who has the key and why, what its job does, who is next
+	Text    []string `json:"text"`    // who has the key and why, what its job does, and who is next
 	Frees   Frees    `json:"frees"`   // what frees the key without intervention
 	Actions []Offer  `json:"actions"` // what an operator may do, the mildest first
 	Lock    Lock     `json:"lock"`    // what the explanation is based on
@@ -32,15 +32,16 @@ type Frees struct {
 	By   FreesBy `json:"by"`
 	Text string  `json:"text"` // the same in sentences
 
-	// Latest is when the key is free for others at the latest. It is zero if there is no such time, because a holder
-	// works under the lock or the job of the lock is still alive. See If.
+	// Latest is the latest time at which the key becomes free for others. It is zero if there is no such time, because a
+	// holder works under the lock or the job of the lock is still alive. See If.
 	Latest Time   `json:"latest,omitzero"`
-	Within Millis `json:"within_ms,omitzero"` // the time until Latest; 0 also if Latest has come
+	Within Millis `json:"within_ms,omitzero"` // the time until Latest; 0 also if Latest has passed
 	If     string `json:"if,omitempty"`       // the condition of Latest, such as "the holder does not renew its lease"
 
-	// JobEnds is the latest time at which the job of the lock ends by itself if all its attempts fail. The pauses between
-	// attempts are the longest of asynq's default RetryDelayFunc, because the worker's setting is not known. Of a chain, it
-	// is the latest end of the last step, if each step succeeds at its last attempt. JobEnds is zero if the lock has no live job, or if the time is not known or more than ten years off.
+	// JobEnds is the latest time at which the job of the lock ends by itself, if all its attempts fail. The pauses
+	// between attempts are assumed to be the longest of asynq's default RetryDelayFunc, because the worker's function is
+	// not known. For a chain, JobEnds is the latest end of the last step, if each step succeeds at its last attempt.
+	// JobEnds is zero if the lock has no live job, or if the time is unknown or more than ten years away.
 	JobEnds Time `json:"job_ends,omitzero"`
 }
 
@@ -55,21 +56,21 @@ func (f Frees) Label() string {
 	return "Who gets it"
 }
 
-// FreesBy is what frees a key.
+// FreesBy says what frees a key.
 type FreesBy string
 
-// What frees a key.
+// The values of FreesBy.
 const (
 	ByNothing     FreesBy = "nothing"     // nothing frees the key by itself
 	ByNone        FreesBy = "free"        // the key is free
-	ByHolder      FreesBy = "holder"      // the holder, at the end of its work; or its lease, if the holder dies
+	ByHolder      FreesBy = "holder"      // the holder, at the end of its work; or the end of its lease, if the holder dies
 	ByReservation FreesBy = "reservation" // the end of the reservation
 	ByJob         FreesBy = "job"         // the worker that ends the job of the lock
 	ByKeeper      FreesBy = "keeper"      // a check of the keeper
 )
 
 // Explain reads one key as Lock does, and describes what happens to the key. If asynq or the keepers' stats could not be
-// read, the text says so, and Frees rests on what is known. Errors are those of Lock.
+// read, the text says so, and Frees is based on what is known. Errors are those of Lock.
 func (d *Desk) Explain(ctx context.Context, key string) (Explanation, error) {
 	lock, err := d.Lock(ctx, key)
 	if err != nil {
@@ -77,7 +78,7 @@ func (d *Desk) Explain(ctx context.Context, key string) (Explanation, error) {
 	}
 	var keeper Keeper
 	if lock.Job != "" && lock.Locked() || lock.Permits != nil && slices.ContainsFunc(lock.Permits.Permits, func(l Lock) bool { return l.Job != "" }) {
-		if keeper, err = d.keepers(ctx, keyspace.Keepers); err != nil { // those that only watch change nothing
+		if keeper, err = d.keepers(ctx, keyspace.Keepers); err != nil { // dry-run keepers change nothing
 			lock.problem("The keepers could not be read: %s.", err)
 		}
 	}
@@ -90,7 +91,7 @@ func (d *Desk) Explain(ctx context.Context, key string) (Explanation, error) {
 	return explain(lock, keeper, known, acts, unread), nil
 }
 
-// story is what an explanation is made from.
+// story has everything that an explanation is made from.
 type story struct {
 	Lock
 	task   Task   // State "" if the lock is bound to no job
@@ -100,7 +101,7 @@ type story struct {
 	now    time.Time
 }
 
-// explain makes an explanation of what was read, and depends on nothing else. unread is the error of reading the acts.
+// explain makes an explanation from its arguments alone. unread is the error of reading the operators' actions.
 func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error) Explanation {
 	s := story{Lock: l, keeper: keeper, known: known, acts: acts, now: l.Now.Time}
 	if _, cools := envelope.ParseCooling(l.Job); l.Job != "" && !cools && l.Locked() {
@@ -178,7 +179,7 @@ func (s *story) who() string {
 	return b.String()
 }
 
-// begun says when the key was acquired, if the present holder has resumed an earlier holder's lock.
+// begun says when the key was acquired, if the present holder has resumed the lock of an earlier holder.
 func (s *story) begun() string {
 	if !s.Changed.After(s.Since.Time) {
 		return ""
@@ -200,9 +201,9 @@ func (s *story) forWhom() string {
 	return " for the job " + quote(s.Job)
 }
 
-// ended says how the last holding of a free key has ended.
+// ended says how the last holding of a free key ended.
 func (s *story) ended() string {
-	if s.Fence == 0 && !s.Unknown() { // such as a paused key above others, or one with a rate alone
+	if s.Fence == 0 && !s.Unknown() { // such as a key above others that is paused, or a key that has only a rate
 		return "The store has no record of this key: the key is free, and no earlier holder is remembered."
 	}
 	if s.Fence == 0 {
@@ -215,7 +216,7 @@ func (s *story) ended() string {
 	case driver.EndedDone:
 		how = "released it, because its job was done"
 	case driver.EndedForced:
-		switch how = "lost it to a forced release"; s.FreedBy { // the audit has only actions of people
+		switch how = "lost it to a forced release"; s.FreedBy { // the record of actions has only actions of operators
 		case FreedByKeeper:
 			how = "left it behind, and a keeper freed it"
 		case FreedByProgram:
@@ -250,7 +251,7 @@ func (s *story) ended() string {
 	return text + "."
 }
 
-// named describes what a key made by handoff.TaskKey stands for, because the digest in it means nothing to a reader.
+// named says what a key made by handoff.TaskKey stands for, because the digest in the key is not readable.
 func (s *story) named() string {
 	key := s.Key
 	if s.Role == RolePermit || s.Role == RoleSlot {

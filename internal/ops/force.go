@@ -9,7 +9,7 @@ import (
 )
 
 // Force frees the key of a joblock.Status that an operator has seen. If the key has another fence by now, Force changes
-// nothing; with ifIdle, it also changes nothing while the lock is held. The reason has 1 to 256 bytes.
+// nothing; with ifIdle, it also changes nothing while the lock is held. The reason must have 1 to 256 bytes.
 //
 // Without ifIdle, Force does not stop a live holder: its contexts end at its next renewal, or at once with
 // Config.WatchForced. Until then the fences protect the resource.
@@ -31,7 +31,7 @@ func Force(ctx context.Context, locks *joblock.Locker, seen joblock.Status, ifId
 	}
 	err := (*core.Locker)(locks).ForceRelease(ctx, seen.Key, core.Release{
 		Fence: seen.Fence, IfIdle: ifIdle, Reason: reason,
-		Job: seen.Job, // redundant with the fence; sets the job of the event
+		Job: seen.Job, // the fence suffices; Job sets the job of the event
 	})
 	if e, ok := err.(*joblock.Error); ok {
 		named := *e

@@ -15,11 +15,12 @@ const (
 	// overrun is the default of worker.Config.Overrun, which a Desk does not know.
 	overrun = time.Minute
 
-	// recovery is how long asynq takes at most to notice that a worker has died. The task then waits as after a failure.
+	// recovery is how long asynq takes at most to notice that a worker has died. The task then waits as it does after a
+	// failure.
 	recovery = 2 * time.Minute
 )
 
-// byWorker returns the first sentence about a key of a live job.
+// byWorker returns the first sentence about a key whose job is alive.
 func (s *story) byWorker() string {
 	cool := s.task.cooldowns[s.Key]
 	switch {
@@ -33,8 +34,8 @@ func (s *story) byWorker() string {
 	return "The worker frees the key when the job is done or has failed for good."
 }
 
-// frees says what frees the key without intervention. It follows the rows of package worker's EXITS.md; a test has a row
-// for each state of a lock and each state of its job.
+// frees returns what frees the key without intervention. It follows the rows of package worker's EXITS.md. A test has a
+// row for each state of a lock and each state of its job.
 func (s *story) frees() Frees {
 	switch s.State {
 	case joblock.StateFree:
@@ -68,7 +69,7 @@ func (s *story) frees() Frees {
 // untilStart reports whether the job has the key only until it starts.
 func (s *story) untilStart() bool { return slices.Contains(s.task.untilStart, s.Key) }
 
-// isRun reports whether a label may be that of "joblock run": the machine, the process and the name of the command.
+// isRun reports whether a label may come from "joblock run": the machine, the process and the name of the command.
 func isRun(label string) bool {
 	process, command, ok := strings.Cut(label, " ")
 	i := strings.LastIndexByte(process, ':')
@@ -81,7 +82,7 @@ func isRun(label string) bool {
 
 const isFree = "The key is free."
 
-// freeKey is for a free key.
+// freeKey returns Frees for a free key.
 func (s *story) freeKey() Frees {
 	f := Frees{By: ByNone, Text: isFree}
 	if p := s.Permits; p != nil && p.Taken > 0 {
@@ -96,7 +97,7 @@ func (s *story) freeKey() Frees {
 	return f
 }
 
-// soonestPermit is for the key of a limit or a sequence.
+// soonestPermit returns Frees for the key of a limit or a sequence.
 func (s *story) soonestPermit() Frees {
 	p := s.Permits
 	if p.N == 0 {
@@ -125,19 +126,19 @@ func (s *story) soonestPermit() Frees {
 	}
 }
 
-// untilLease is for a lock that its holder renews as long as it lives. text has one formatting verb, for a time.
+// untilLease returns Frees for a lock that its holder renews while it lives. text has one formatting verb, for a time.
 func (s *story) untilLease(text string) Frees {
 	at := s.ReservedUntil
 	return Frees{By: ByHolder, Latest: at, If: "the holder is dead", Text: fmt.Sprintf(text, s.clock(at.Time))}
 }
 
-// untilReserved is for a lock under which nothing runs. text has one formatting verb, for a time.
+// untilReserved returns Frees for a lock under which nothing runs. text has one formatting verb, for a time.
 func (s *story) untilReserved(text, condition string) Frees {
 	at := s.ReservedUntil
 	return Frees{By: ByReservation, Latest: at, If: condition, Text: fmt.Sprintf(text, s.clock(at.Time))}
 }
 
-// heldForJob is for a lock that an attempt of a job holds.
+// heldForJob returns Frees for a lock that an attempt of a job holds.
 func (s *story) heldForJob() Frees {
 	switch t := &s.task; {
 	case t.State == "active" && t.Crashed:
@@ -166,12 +167,12 @@ func (s *story) heldForJob() Frees {
 			length(overrun), s.clock(at.Time))}
 	case t.State == TaskNoQueue, t.State == TaskUnknown:
 		return Frees{By: ByJob, Text: s.byWorker() + fmt.Sprintf(" If the worker dies, the lease ends at %s, and the lock is kept for the job, until %s unless it is freed before.", s.clock(s.ExpiresAt.Time), s.clock(s.ReservedUntil.Time))}
-	default: // pending, scheduled, retry, aggregating, in the archive for a pause
+	default: // pending, scheduled, retry, aggregating, or snoozed in the archive
 		return Frees{By: ByJob, Text: s.byWorker() + fmt.Sprintf(" An earlier attempt still holds the lock, and the next attempt waits until it returns or its lease ends. Its worker renews the lease for %s at most after the time of the attempt is up, if it has the usual settings.", length(overrun))}
 	}
 }
 
-// keptForJob is for a lock that is parked or orphaned, and kept for a job.
+// keptForJob returns Frees for a lock that is parked or orphaned, and reserved for a job.
 func (s *story) keptForJob() Frees {
 	switch t := &s.task; {
 	case s.halted():
@@ -205,7 +206,7 @@ func (s *story) keptForJob() Frees {
 		Text: text + fmt.Sprintf(" No keeper works that would prolong the reservation: if the job does not run before, others can get the key at %s.", s.clock(s.ReservedUntil.Time))}
 }
 
-// halting is for the key of a sequence that halts because its job has failed for good.
+// halting returns Frees for the key of a sequence that halts because its job has failed for good.
 func (s *story) halting() Frees {
 	const text = "Nothing frees the key by itself: the sequence halts. It goes on when a new run of the task succeeds, when an operator skips the job, or when the task is deleted."
 	if s.keeps() {
@@ -215,7 +216,7 @@ func (s *story) halting() Frees {
 		Text: text + fmt.Sprintf(" No keeper works that would prolong the reservation: it ends at %s.", s.clock(s.ReservedUntil.Time))}
 }
 
-// byKeeper is for a lock that is kept for a job that has ended or does not exist.
+// byKeeper returns Frees for a lock that is reserved for a job that has ended or does not exist.
 func (s *story) byKeeper() Frees {
 	if !s.keeps() {
 		return s.untilReserved("Its job is over, so a keeper would free the key, but no keeper works. The end of the reservation frees the key, at %s.", "no keeper works before")
@@ -228,8 +229,8 @@ func (s *story) byKeeper() Frees {
 	return Frees{By: ByKeeper, Latest: at, If: s.behind(), Text: fmt.Sprintf("%s A keeper frees the key with its next check, at %s at the latest.%s", why, s.clock(at.Time), s.slow())}
 }
 
-// over returns when a keeper can be certain that the job has ended: at from or, if the task does not have the token of
-// the lock, when the enqueue of the lock's job can no longer be under way.
+// over returns when a keeper can be certain that the job has ended: at the time from if the task carries the token of the
+// lock; otherwise not before the job's enqueue can no longer be under way.
 func (s *story) over(from time.Time) time.Time {
 	if s.task.State != TaskAbsent && s.task.carries(s.Lock) {
 		return from
@@ -237,16 +238,16 @@ func (s *story) over(from time.Time) time.Time {
 	return latest(from, s.graceEnd())
 }
 
-// keeps reports whether a keeper works, or whether that is not known.
+// keeps reports whether a keeper works, or may work because the keepers' stats are not known.
 func (s *story) keeps() bool { return !s.known || s.keeper.Works() != nil }
 
 // graceEnd returns the end of the minute during which the enqueue of the job may be under way.
 func (s *story) graceEnd() time.Time { return s.Changed.Add(envelope.EnqueueGrace) }
 
-// grace returns what is left of that minute.
+// grace returns what is left until graceEnd.
 func (s *story) grace() time.Duration { return max(0, s.graceEnd().Sub(s.now)) }
 
-// check returns when a keeper will have checked the lock, if the condition for freeing it holds at from.
+// check returns when a keeper will have checked the lock, if the lock can be freed from the time from on.
 func (s *story) check(from time.Time) Time {
 	at := latest(s.now, from).Add(s.keeper.every())
 	if s.State != joblock.StateHeld && s.ReservedUntil.Before(at) {
@@ -255,7 +256,7 @@ func (s *story) check(from time.Time) Time {
 	return Time{at}
 }
 
-// behind returns the condition under which the keeper is on time.
+// behind returns the condition under which the keeper frees the lock in time.
 func (s *story) behind() string {
 	if p := s.keeper.Works(); p != nil && p.Behind {
 		return "the keeper catches up"

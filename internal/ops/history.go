@@ -18,18 +18,18 @@ import (
 type History struct {
 	Key   string      `json:"key"`
 	Items []Happening `json:"items"`          // the newest first
-	More  bool        `json:"more,omitempty"` // older ones were left out
+	More  bool        `json:"more,omitempty"` // older items were left out
 
-	// From is the time of the oldest event in the journal, of any key; nothing is known of the time before. From is zero
-	// if the journal is empty or there is none.
+	// From is the time of the oldest event of any key in the journal; earlier events are not known. From is zero if the
+	// journal is empty or there is none.
 	From Time `json:"from,omitzero"`
 }
 
-// Happening is an Event, an action of an operator, or what only the key's record shows.
+// Happening is an Event, an operator's action, or something that only the key's record shows.
 type Happening struct {
 	At     Time        `json:"at"`
-	Kind   string      `json:"kind"` // Event.Kind or AuditEntry.Action; of a Lock a kind of event, or "lapsed"
-	Text   string      `json:"text"` // in a sentence, without a full stop
+	Kind   string      `json:"kind"` // Event.Kind, AuditEntry.Action, or for a Lock the kind of an event or "lapsed"
+	Text   string      `json:"text"` // a sentence, without a full stop
 	Event  *Event      `json:"event,omitempty"`
 	Action *AuditEntry `json:"action,omitempty"`
 	Lock   *Lock       `json:"lock,omitempty"` // the record, if neither the journal nor the record of actions has it
@@ -38,25 +38,26 @@ type Happening struct {
 // HistoryQuery says which part of the history of a key is shown.
 type HistoryQuery struct {
 	Key     string    `query:"key"`
-	Since   time.Time `query:"since"`                                     // from then on
+	Since   time.Time `query:"since"`                                     // at or after this time
 	Most    int       `query:"limit" jsonschema:"minimum=1,maximum=1000"` // from 1 to 1,000; default 50
-	Actions bool      // with what operators have done; they are those of Desk.Actions
+	Actions bool      // whether operators' actions are included
 }
 
 const (
 	mostHistory = 1000
 
-	// sameTime is how far apart two reports of one event may be, one of a process and one of the key's record.
+	// sameTime is how far apart two reports of one event may be: one of a process, and one in the key's record.
 	sameTime = 2 * time.Second
 
-	// kindLapsed is the kind for a record of a lock that was not renewed. The holder may be dead, so there is no event.
+	// kindLapsed is the kind of a lease that ran out, according to the key's record. The holder may be dead, so there is
+	// no event.
 	kindLapsed = "lapsed"
 )
 
-// History reads what the journal, the record of actions and the key's own record have about a key, its permits and its
-// slots. Actions include those on the tasks that had the lock. Permits, slots and cron jobs also have histories of their
-// own. With the defaults of package journal a routine event is in no history, unless it is the latest one: how the last
-// holding began and ended is in the key's record.
+// History returns what the journal, the record of actions and the key's own record show about a key, its permits and its
+// slots. Actions on the tasks that had the lock are included. Permits, slots and cron jobs also have histories of their
+// own. With the defaults of package journal, routine events are not written; only the latest holding's beginning and end
+// are known, from the key's record.
 //
 // History reads the whole journal, which may be some 3 MB, and all actions since HistoryQuery.Since. Errors:
 // joblock.ErrInvalid for a bad query, joblock.ErrUnavailable, joblock.ErrClosed.
@@ -76,7 +77,7 @@ func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 	if err != nil {
 		return h, err
 	}
-	jobs := map[string]bool{lock.Job: true} // that had the lock, as far as that is known
+	jobs := map[string]bool{lock.Job: true} // the jobs that are known to have had the lock
 	count := 0
 	for e, err := range d.Events(ctx, EventsQuery{Key: q.Key, Since: q.Since}) {
 		if err != nil {
@@ -130,7 +131,7 @@ func (d *Desk) History(ctx context.Context, q HistoryQuery) (History, error) {
 func (d *Desk) addActions(ctx context.Context, q HistoryQuery, jobs map[string]bool, h *History) error {
 	delete(jobs, "")
 	key := Lock{Key: q.Key}
-	var onTasks []AuditEntry // that do not name the key: they may be on a task that an older action names
+	var onTasks []AuditEntry // actions that do not name the key; an older action may show that their task had its lock
 	add := func(e AuditEntry) {
 		h.Items = append(h.Items, Happening{At: e.At, Kind: e.Action, Text: e.sentence(q.Key), Action: &e})
 	}
@@ -162,7 +163,7 @@ func (d *Desk) addActions(ctx context.Context, q HistoryQuery, jobs map[string]b
 	return nil
 }
 
-// recorded returns what the record of a key shows about its past: how the present or the last holding began and ended.
+// recorded returns what the record of a key shows of its past: how the present or the last holding began and ended.
 func (l Lock) recorded() (all []Happening) {
 	who := cmpText(l.Holder, "a holder without a label")
 	add := func(at Time, kind, text string) {
@@ -206,8 +207,7 @@ func (l Lock) recorded() (all []Happening) {
 	return all
 }
 
-// has reports whether h already contains the Happening one. one comes from the key's record; h may have it as an event or as
-// an operator's action.
+// has reports whether h already contains one, an item from the key's record: as an event or as an operator's action.
 func (h *History) has(one Happening) bool {
 	return slices.ContainsFunc(h.Items, func(is Happening) bool {
 		if one.At.Sub(is.At.Time).Abs() > sameTime {
@@ -218,7 +218,7 @@ func (h *History) has(one Happening) bool {
 	})
 }
 
-// fence returns the fence of the holding that the record of a key describes. A resumed holding began with another one.
+// fence returns the fence under which the holding in a key's record began or ended. They differ if the lock was resumed.
 func (h *Happening) fence() int64 {
 	if h.Kind == event.Acquired.String() {
 		return h.Lock.First
@@ -231,16 +231,16 @@ type Place struct {
 	Key   string
 	Fence int64     // 0 if unknown
 	Kind  string    // of an event; "" if unknown
-	At    time.Time // by the clock of some process, more or less
+	At    time.Time // by the clock of any process, so not exact
 }
 
-// stages are the kinds of events that occur once under a fence, in this order.
+// stages numbers the kinds of events that occur once under a fence, in their order.
 var stages = map[string]int{
 	event.Acquired.String(): 1, event.Parked.String(): 2,
 	event.Released.String(): 3, event.ReleasedByToken.String(): 3, event.Lost.String(): 3, event.Freed.String(): 3, event.Forced.String(): 3,
 }
 
-// before reports whether p came before other according to the fences or the kinds, whatever the clocks say.
+// before reports whether p came before other according to their fences or kinds, regardless of the clocks.
 func (p Place) before(other Place) bool {
 	if p.Fence == other.Fence {
 		return stages[p.Kind] > 0 && stages[p.Kind] < stages[other.Kind]
@@ -248,9 +248,9 @@ func (p Place) before(other Place) bool {
 	return p.Fence > 0 && p.Fence < other.Fence
 }
 
-// InOrder reorders items, which are newest first, where the times of several processes contradict the fences: what
-// happened within two seconds under a later fence of the same key comes before what happened under an earlier one, and
-// the end of a holding before its beginning.
+// InOrder reorders items, which are newest first, where the clocks of several processes contradict the fences. Within two
+// seconds, an event under a later fence of the same key goes before one under an earlier fence, and the end of a holding
+// before its beginning.
 func InOrder[T any](items []T, of func(T) Place) {
 	for i := range items {
 		is, to := of(items[i]), i
@@ -269,10 +269,11 @@ func InOrder[T any](items []T, of func(T) Place) {
 	}
 }
 
-// isFreed reports whether kind is that of a key freed by a caller other than its owner.
+// isFreed reports whether kind says that a caller other than its owner freed the key.
 func isFreed(kind string) bool { return kind == event.Forced.String() || kind == event.Freed.String() }
 
-// sentence describes the action, without a full stop. It names the key acted on, unless that is key.
+// sentence describes the action, without a full stop. It names the key that was acted on unless that is the parameter
+// key.
 func (e *AuditEntry) sentence(key string) string {
 	text := visible(e.Action)
 	if e.Key != key {

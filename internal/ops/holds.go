@@ -8,28 +8,28 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// HoldStats says how long recent holders have had a key, from when they got it until the next could get it.
+// HoldStats says how long recent holders had a key, from when they got it until the next holder could get it.
 type HoldStats struct {
-	N      int    `json:"n"`         // how many holdings, the latest ones, the numbers cover
-	Since  Time   `json:"since"`     // when the oldest of them began
+	N      int    `json:"n"`         // how many holdings the numbers cover, the latest ones
+	Since  Time   `json:"since"`     // when the oldest of these holdings began
 	Median Millis `json:"median_ms"` // half of them took less
 	Least  Millis `json:"least_ms"`
 	Most   Millis `json:"most_ms"`
 }
 
 const (
-	// holdsOf is the maximum number of holdings that a Holds covers.
+	// holdsOf is the maximum number of holdings that a HoldStats covers.
 	holdsOf = 20
 
-	// holdsRead is how many of the latest entries of the journal are read for a Holds and a Lately, holdsPage how many with
-	// each call.
+	// holdsRead is how many of the latest entries of the journal are read for HoldStats and RecentEvents, and holdsPage
+	// is how many a single call reads.
 	holdsRead = 10 * holdsPage
 	holdsPage = 100
 )
 
-// holdsIn returns the Holds of events, nil if they record no holding. With the defaults of package journal, a journal has
-// those who got a lock after a wait, and no releases: a holding then ended when a caller that had waited for most of it
-// got the key. A release records how long the holder had the key, whatever else the journal has.
+// holdsIn returns the HoldStats of events, or nil if they show no complete holding. With the defaults of package journal,
+// a journal has the acquires that waited, and no releases. So a holding also counts as ended when a caller that waited
+// for most of it gets the key. A release says how long the holder had the key, even if the journal lacks the acquire.
 func holdsIn(events []Event) *HoldStats {
 	type holding struct {
 		owner    string
@@ -41,10 +41,10 @@ func holdsIn(events []Event) *HoldStats {
 			all = append(all, h)
 		}
 	}
-	// For each key the present holding, and the one before: its release may come after the next acquire, because
-	// different processes report the two, some milliseconds apart.
+	// For each key the present holding, and the one before. The release of the one before may come after the next
+	// acquire, because different processes report the two, some milliseconds apart.
 	begun, before := make(map[string]holding), make(map[string]holding)
-	counted := make(map[string]string) // by key: the owner whose holding ended according to a waiter's acquire
+	counted := make(map[string]string) // by key: the owner whose holding was counted as ended by a waiter's acquire
 	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At.Time) })
 	for _, e := range events {
 		is, known := begun[e.Key]
@@ -70,7 +70,7 @@ func holdsIn(events []Event) *HoldStats {
 			case late && e.Owner == was.owner:
 				delete(before, e.Key)
 				end(was, e.At.Time)
-			case e.Held > 0 && (e.Owner == "" || e.Owner != counted[e.Key]): // a job that got the lock without a wait: the journal may have its release alone
+			case e.Held > 0 && (e.Owner == "" || e.Owner != counted[e.Key]): // the acquire is not in the journal: there was no wait
 				end(holding{from: e.At.Add(-e.Held.Duration())}, e.At.Time)
 			}
 		case event.Lost.String():
@@ -95,7 +95,7 @@ func holdsIn(events []Event) *HoldStats {
 	return h
 }
 
-// Pace describes in sentences how long recent holders took, for waiters who want to know when it is their turn. It is ""
+// Pace describes in sentences how long recent holders took, for waiters who want to know when their turn comes. It is ""
 // if there are no waiters.
 func (l Lock) Pace() string {
 	if len(l.Line) == 0 {

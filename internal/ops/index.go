@@ -18,10 +18,10 @@ const (
 	// indexPage is how many entries of the index of jobs a walk reads per call.
 	indexPage = 250
 
-	defaultShare = 0.25 // as joblock.ListOptions
+	defaultShare = 0.25 // as in joblock.ListOptions
 )
 
-// bound is a record of a key, and a job that the index has for that key. The record may be bound to another job.
+// bound is an entry of the index of jobs, with the record of the entry's key. The record may be bound to another job.
 type bound struct {
 	driver.Entry
 	record driver.Record // with Record.Place, if the job waits
@@ -32,9 +32,9 @@ type index struct{ in *core.Locker }
 
 func (d *Desk) index() index { return index{d.in} }
 
-// pages iterates over the index of jobs by pages, and reads the records of the entries for which wants returns true.
-// After a page that took the time t, it pauses for t*(1/share-1). The time of the loop's body counts too if the body
-// calls the servers.
+// pages iterates over the index of jobs page by page, and reads the records of the entries for which wants returns true.
+// After a page that took the time t, it pauses for t*(1/share-1). If the loop's body calls the servers, its time counts
+// too.
 func (x index) pages(ctx context.Context, share float64, progress func(float64), wants func(driver.Entry) bool) iter.Seq2[[]bound, error] {
 	const op = "list jobs"
 	return func(yield func([]bound, error) bool) {
@@ -107,7 +107,7 @@ func (x index) page(ctx context.Context, op string, req driver.EntriesRequest, w
 	return page, found, nil
 }
 
-// locks iterates over the locks that are bound to a job, for the queue and the prefix of q.
+// locks iterates over the locks that are bound to a job, and match the queue and the prefix of q.
 func (x index) locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		for found, err := range x.pages(ctx, q.Share, q.Progress, q.wantsEntry) {
@@ -128,12 +128,12 @@ func (q *LocksQuery) wantsEntry(l driver.Entry) bool {
 	return strings.HasPrefix(l.Key, q.Prefix) && isIn(l.Job, q.Queue)
 }
 
-// binds reports whether l is still the lock of the job in the index.
+// binds reports whether l, as it was read, is still bound to the job of the index entry b.
 func (q *LocksQuery) binds(b bound, l Lock) bool {
 	return l.Job == b.Job && (l.Locked() || q.free() && l.State == joblock.StateFree)
 }
 
-// isIn reports whether job is a job of the asynq queue; every job is in the queue "".
+// isIn reports whether job is in the asynq queue. The queue "" matches every job.
 func isIn(job, queue string) bool {
 	in, _, _ := envelope.ParseJob(job)
 	return queue == "" || in == queue
@@ -153,7 +153,7 @@ func (x index) locksPage(ctx context.Context, q LocksQuery, from string, most in
 	return page, err
 }
 
-// place returns the place in the index at which a page begins.
+// place decodes from, the place in the index at which a page begins.
 func (x index) place(op, from string) (jobStep, error) {
 	at, ok := parseJobStep(from)
 	if !ok || at.Part >= x.in.Parts() {
@@ -162,7 +162,7 @@ func (x index) place(op, from string) (jobStep, error) {
 	return at, nil
 }
 
-// lines reads the index of jobs and groups it by the keys of the lines. It reads no records.
+// lines reads the index of jobs, and groups its entries by the keys of their lines. It reads no records.
 func (x index) lines(ctx context.Context, q SequencesQuery) (jobLines, error) {
 	lines := make(jobLines)
 	note := func(l driver.Entry) bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Job is a job and a lock: the lock is bound to the job, or the job waits in the line of the key.
+// Job is a job together with a lock: the lock is bound to the job, or the job waits in the line of the lock's key.
 type Job struct {
 	Job   string  `json:"job"` // "queue/taskID"
 	Key   string  `json:"key"`
@@ -21,36 +21,36 @@ type Job struct {
 	Place *Waiter `json:"place,omitempty"` // not nil if the job waits; Position is then an upper bound
 	Task  Task    `json:"task"`
 
-	// FreedBy is what frees the key without intervention; "" if the job waits. FreedAt is when the key is free for others
-	// at the latest, with ByKeeper and with ByReservation: the job has ended or does not exist, or no keeper works.
-	// Otherwise FreedAt is zero: the key is kept as long as the job lives, however long that is.
+	// FreedBy is what frees the key without intervention; "" if the job waits. FreedAt is the latest time at which the
+	// key becomes free for others. It is set only with ByKeeper and ByReservation: the job has ended or does not exist,
+	// or no keeper works. Otherwise the key is kept as long as the job lives.
 	FreedBy FreesBy `json:"freed_by,omitempty"`
 	FreedAt Time    `json:"freed_at,omitzero"`
 
 	// Ran is how long the present attempt has had the lock; 0 if none runs. Long says, in a sentence, that the attempt
-	// should have ended: its time is up. Slow says, in a sentence, that it has run for far longer than Usual; Usual is
-	// nil if no attempt of the type is known.
+	// should have ended because its time is up. Slow says, in a sentence, that it has run for far longer than Usual.
+	// Usual is nil if no attempt of the task's type is known.
 	Ran   Millis `json:"ran_ms,omitzero"`
 	Long  string `json:"long,omitempty"`
 	Slow  string `json:"slow,omitempty"`
 	Usual *Usual `json:"usual,omitempty"`
 
-	// Suspect says, in a sentence, why the lock or the place probably serves no purpose; "" if it does. A lock that a
-	// keeper frees with its next check is no suspect.
+	// Suspect says, in a sentence, why the lock or the place in line probably serves no purpose; otherwise "". A lock
+	// that a keeper will free at its next check is not a suspect.
 	Suspect string `json:"suspect,omitempty"`
 }
 
 // JobsQuery says which jobs Desk.Jobs shows. The zero value shows all jobs with locks.
 type JobsQuery struct {
-	Queue    string `query:"queue"`    // of asynq
-	Prefix   string `query:"prefix"`   // of the key
+	Queue    string `query:"queue"`    // of asynq; "" means all
+	Prefix   string `query:"prefix"`   // of the key; "" means all
 	Suspects bool   `query:"suspects"` // only those with Job.Suspect
 	Slow     bool   `query:"slow"`     // only those with Job.Long or Job.Slow
 
-	// May, unless nil, says which jobs are shown, by their names.
+	// May, unless nil, reports whether the job with this name is shown.
 	May func(job string) bool
 
-	Share    float64 // as in LocksQuery; covers the calls to asynq's Redis too
+	Share    float64 // as in LocksQuery; also covers the calls to asynq's Redis
 	Progress func(done float64)
 }
 
@@ -71,8 +71,8 @@ func (j Job) Freed() string {
 	return "the end of its reservation"
 }
 
-// Incomparable reports whether an attempt runs that cannot be judged as slow or not, because too few attempts of its type
-// are known to have succeeded, perhaps none.
+// Incomparable reports whether an attempt runs that cannot be judged as slow or not, because fewer than usualFew attempts
+// of its type are known to have succeeded.
 func (j Job) Incomparable() bool {
 	return j.Ran > 0 && j.Long == "" && (j.Usual == nil || j.Usual.Count < usualFew)
 }
@@ -83,9 +83,9 @@ const endGrace = 10 * time.Second
 // lookups is how many tasks of a page are looked up concurrently.
 const lookups = 8
 
-// Jobs iterates over the jobs that have a lock or wait for one, in no particular order. They are read from the index of
-// jobs, without a walk over all keys of the store. A job with several locks comes several times. The walk may miss a lock
-// that changes meanwhile, or yield it twice. Errors are those of Locks.
+// Jobs iterates over the jobs that have a lock or wait for one, in no particular order. It reads the index of jobs
+// instead of all keys of the store. A job with several locks comes once for each. The walk may miss a lock that changes
+// meanwhile, or yield it twice. Errors are those of Locks.
 func (d *Desk) Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error] {
 	return d.jobs(ctx, q, q.wants)
 }
@@ -100,9 +100,9 @@ func (q *JobsQuery) shows(j Job) bool {
 	return (j.Suspect != "" || !q.Suspects) && (j.Long != "" || j.Slow != "" || !q.Slow)
 }
 
-// Job reads the locks that are bound to a job, "queue/taskID", and the places of the job. It reads the whole index of
-// jobs. Without locks and places the result is empty, and the task says whether asynq has the job. The error matches
-// joblock.ErrInvalid for a text that names no task; other errors are those of Locks. With an error the result has what
+// Job returns the locks that are bound to a job, "queue/taskID", and the places of the job in lines. It reads the whole
+// index of jobs. If there are none, the result is empty, and the Task says whether asynq has the job. The error matches
+// joblock.ErrInvalid for a text that names no task; other errors are those of Locks. With an error, the result has what
 // was found before.
 func (d *Desk) Job(ctx context.Context, job string) ([]Job, Task, error) {
 	if _, _, ok := envelope.ParseJob(job); !ok {
@@ -140,7 +140,7 @@ func (d *Desk) jobs(ctx context.Context, q JobsQuery, wants func(driver.Entry) b
 	}
 }
 
-// join returns the jobs of a page, with their tasks.
+// join returns the jobs of a page, with their tasks looked up.
 func join(ctx context.Context, dbs databases, found []bound, keeper Keeper) []Job {
 	var all []Job
 	for _, b := range found {
@@ -151,7 +151,7 @@ func join(ctx context.Context, dbs databases, found []bound, keeper Keeper) []Jo
 		case at != nil && at.Job == b.Job:
 			j.Place = &Waiter{Position: at.Ahead + 1, Holder: at.Holder, Job: at.Job, Since: Time{at.Since}, Until: Time{at.Until}}
 		default:
-			continue // an entry of a lock that has ended
+			continue // the entry's lock has ended
 		}
 		all = append(all, j)
 	}
@@ -181,7 +181,7 @@ func (s *story) ran() time.Duration {
 	return max(0, s.now.Sub(s.Changed.Time))
 }
 
-// timeUp returns when the time of the present attempt is up; zero if no attempt runs, or if its time is unbounded.
+// timeUp returns when the time of the present attempt is up; zero if no attempt runs, or if its time is unlimited.
 func (s *story) timeUp() (at time.Time) {
 	t := &s.task
 	if s.ran() > 0 && t.Timeout > 0 {
@@ -193,7 +193,7 @@ func (s *story) timeUp() (at time.Time) {
 	return at
 }
 
-// long says that the present attempt should have ended, or returns "".
+// long returns a sentence if the present attempt should have ended, or "".
 func (s *story) long() string {
 	up := s.timeUp()
 	if up.IsZero() || s.now.Sub(up) < endGrace {
@@ -206,8 +206,8 @@ func (s *story) long() string {
 	return text
 }
 
-// suspect says why a lock, or a place in line, probably serves no purpose. It allows twice the time that a keeper may
-// take.
+// suspect returns a sentence that says why a lock, or a place in line, probably serves no purpose, or "". It allows a
+// keeper twice its interval.
 func (s *story) suspect(place *Waiter) string {
 	t := &s.task
 	late := 2 * s.keeper.every()

@@ -9,16 +9,16 @@ import (
 // farOff is the time span beyond which a date is not useful.
 const farOff = 10 * 366 * 24 * time.Hour
 
-// longestDelay returns the longest pause of asynq.DefaultRetryDelayFunc after an attempt; asynq adds a random part.
-// retried is how many retries were charged before the attempt.
+// longestDelay returns the longest pause of asynq.DefaultRetryDelayFunc after an attempt, including asynq's random part.
+// The parameter retried is how many retries were charged before the attempt.
 func longestDelay(retried int) time.Duration {
 	n := float64(retried)
 	return time.Duration(math.Min(math.Pow(n, 4)+15+29*(n+1), farOff.Seconds())) * time.Second
 }
 
 // endsBy returns the latest time at which the task ends if all its attempts fail, each as late as its timeout and its
-// deadline allow, with the pauses of asynq.DefaultRetryDelayFunc. left is how many attempts are left. The
-// time is zero if it is more than ten years off or not known: a task without a timeout, or one that is not in a queue.
+// deadline allow, with the pauses of asynq.DefaultRetryDelayFunc. left is how many attempts are left. The time is zero if
+// it is more than ten years away or not known: for a task without a timeout, or not in a queue.
 func (t Task) endsBy(now time.Time) (at time.Time, left int) {
 	attempt := t.Attempt + 1
 	switch at = now; t.State {
@@ -55,7 +55,7 @@ func (t Task) endsBy(now time.Time) (at time.Time, left int) {
 // ifUsual says what the latest end of a job depends on.
 const ifUsual = " That holds with free workers and asynq's default RetryDelayFunc: a RetryDelayFunc or a MaxHold of the worker is not known here."
 
-// lasts adds to f the latest time at which the job of the lock ends by itself.
+// lasts returns f with JobEnds set, if the job of the lock frees the key.
 func (s *story) lasts(f Frees) Frees {
 	if f.By != ByJob || s.untilStart() {
 		return f
@@ -86,8 +86,8 @@ func (s *story) lasts(f Frees) Frees {
 // asynqTimeout is asynq's default for a task with neither a Timeout nor a Deadline.
 const asynqTimeout = 30 * time.Minute
 
-// chainEndsBy returns the latest time at which the last step of the chain ends, if the present step ends at the time at and
-// each of the others begins when the one before has ended; zero if it is not known.
+// chainEndsBy returns the latest time at which the last step of the chain ends, if the present step ends at the time at
+// and each later step begins when the step before it has ended. It returns zero if that time is not known.
 func (t Task) chainEndsBy(at time.Time) time.Time {
 	for _, s := range t.next {
 		if at.IsZero() {

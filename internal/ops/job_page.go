@@ -20,7 +20,7 @@ import (
 type JobsPage struct {
 	Items []Job
 
-	// Next continues the walk; "" at its end. A JobsPage may have no items, and yet not be the last.
+	// Next continues the walk; "" at its end. A JobsPage may be empty and yet not the last.
 	Next string
 }
 
@@ -28,16 +28,16 @@ type JobsPage struct {
 type jobStep struct {
 	Part   int    `json:"p"`
 	Cursor string `json:"c,omitempty"` // of the page of the index
-	After  string `json:"a,omitempty"` // the mark of the last entry of that page that was looked at
+	After  string `json:"a,omitempty"` // the mark of the last entry of that page that was processed
 }
 
 // lookedUp is how many tasks JobsPage looks up before it checks the time.
 const lookedUp = 64
 
-// JobsPage is Jobs in parts, for callers that keep no walk open. from is "" or the JobsPage.Next of the same query. A
-// page has at most most jobs, and takes about two seconds at most, plus the time of one call to the store. A task that
-// asynq does not show in that time has TaskUnknown. Progress of the query must not be set. Errors are those of Jobs; a
-// bad from is joblock.ErrInvalid.
+// JobsPage is Jobs in parts, for callers that keep no walk open. The parameter from is "" or the JobsPage.Next of the
+// same query. A page has at most most jobs, and takes about two seconds at most, plus the time of one call to the store.
+// A task that asynq does not return in that time has the state TaskUnknown. Progress of the query must not be set. Errors
+// are those of Jobs; a bad from is joblock.ErrInvalid.
 func (d *Desk) JobsPage(ctx context.Context, q JobsQuery, from string, most int) (JobsPage, error) {
 	const op = "list jobs"
 	if err := d.in.Check(op); err != nil {
@@ -63,11 +63,11 @@ type indexWalk struct {
 	op    string
 	share float64 // 0 means the default
 	wants func(driver.Entry) bool
-	until time.Time // the page ends soon after
+	until time.Time // when to end the page
 }
 
-// pageOf iterates over the index of jobs from a place on. The page has what join makes of some entries, at most one item
-// of each. next continues the walk; "" at its end.
+// pageOf reads entries of the index of jobs, beginning at the place from, and returns the items that join makes of them,
+// at most one for each entry. next continues the walk; it is "" at the end.
 func pageOf[T any](ctx context.Context, x index, walk indexWalk, from string, most int, join func([]bound) []T) (items []T, next string, err error) {
 	share := cmp.Or(walk.share, defaultShare)
 	if !(share >= 0.001 && share <= 1) {
@@ -118,14 +118,14 @@ func pageOf[T any](ctx context.Context, x index, walk indexWalk, from string, mo
 	return items, next, nil
 }
 
-// joinUntil returns those jobs of found that match q. It waits for asynq until until, and a moment at least.
+// joinUntil returns the jobs of found that match q. It waits for asynq until the time until and a moment longer.
 func joinUntil(ctx context.Context, dbs databases, until time.Time, found []bound, q JobsQuery, keeper Keeper) []Job {
 	ctx, cancel := context.WithDeadline(ctx, until.Add(pageTime/4))
 	defer cancel()
 	return slices.DeleteFunc(join(ctx, dbs, found, keeper), func(j Job) bool { return !q.shows(j) })
 }
 
-// mark identifies an entry of the index without revealing it.
+// mark identifies an entry of the index without revealing its key and job.
 func mark(l driver.Entry) string {
 	sum := sha256.Sum256([]byte(l.Key + "\n" + l.Job))
 	return hex.EncodeToString(sum[:8])

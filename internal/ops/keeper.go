@@ -15,37 +15,37 @@ import (
 
 // Keeper is what the keepers of package worker report about themselves, in all processes that share the store.
 type Keeper struct {
-	// Places are the keepers that work and those that have worked until lately, in this order; of the former, those that
-	// change locks come first.
+	// Places are the keepers that work now, followed by those that worked until recently. Among the working keepers,
+	// those that change locks come first.
 	Places  []KeeperPlace `json:"places"`
-	StandBy int           `json:"stand_by"` // how many wait for a place; for a while this includes those that have died
+	StandBy int           `json:"stand_by"` // how many wait for a place; for a while this includes processes that have died
 	Now     Time          `json:"now,omitzero"`
 
-	lengths workerstats.Durations // what workers report about their tasks, read in the same call
+	lengths workerstats.Durations // how long the tasks of workers took, read in the same call
 }
 
 // KeeperPlace is the place of a keeper. The counts are those of the keeper's process since it began; see
 // worker.KeeperStats.
 type KeeperPlace struct {
 	Number int    `json:"number"`
-	Works  bool   `json:"works"`   // the keeper works now; false for the last keeper of the place
+	Works  bool   `json:"works"`   // the keeper works now; false for the last keeper that had this place
 	DryRun bool   `json:"dry_run"` // the keeper changes nothing
 	Holder string `json:"holder"`  // label of the process
 	Since  Time   `json:"since"`   // when the keeper began to work
 	Fence  int64  `json:"fence"`
 
-	// Problem says why there are no stats. If it is set, all fields below are zero.
+	// Problem says why there are no stats. If Problem is set, all fields below are zero.
 	Problem string `json:"problem,omitempty"`
 
 	At      Time   `json:"at,omitzero"`         // when the stats were written
-	Asked   Time   `json:"asked,omitzero"`      // when the keeper last got the list of locks that are due
+	Asked   Time   `json:"asked,omitzero"`      // when the keeper last read the list of locks whose check is due
 	Behind  bool   `json:"behind"`              // the keeper is behind, so locks are freed later than within Every
 	Late    Millis `json:"late_ms,omitzero"`    // the largest delay of a check since the previous stats
 	Every   Millis `json:"every_ms,omitzero"`   // how often the keeper checks a lock: worker.KeeperConfig.Interval
 	Reserve Millis `json:"reserve_ms,omitzero"` // worker.Config.Reserve
 
 	Share     float64 `json:"share,omitempty"`
-	Keepers   int     `json:"keepers,omitempty"`   // how many work at a time, as this process is configured
+	Keepers   int     `json:"keepers,omitempty"`   // how many keepers this process lets work at a time
 	Databases int     `json:"databases,omitempty"` // how many databases of asynq this process knows
 
 	Checked    int64            `json:"checked"`
@@ -58,8 +58,8 @@ type KeeperPlace struct {
 	Unanswered int64            `json:"unanswered"`
 	Freed      map[string]int64 `json:"freed,omitempty"` // by reason
 
-	// Strangers are queues of jobs with locks that are in none of this process's databases, some twenty at most. The
-	// keeper leaves their locks alone.
+	// Strangers are queues of jobs with locks that none of this process's databases has; about twenty at most. The keeper
+	// leaves their locks alone.
 	Strangers []string `json:"strangers,omitempty"`
 }
 
@@ -97,8 +97,8 @@ func (p *KeeperPlace) every() time.Duration {
 	return defaultEvery
 }
 
-// Lags reports whether the keeper is late by a period or more, so that an operator should know. A keeper that is Behind
-// by less catches up.
+// Lags reports whether the keeper is late by at least one interval, so that an operator should know. A keeper that is
+// Behind by less catches up by itself.
 func (p *KeeperPlace) Lags() bool { return p.Behind && p.Late.Duration() >= p.every() }
 
 // Keeper reads which keepers serve the locks of jobs, and the stats that they write once per workerstats.KeeperPeriod.
@@ -107,7 +107,7 @@ func (d *Desk) Keeper(ctx context.Context) (Keeper, error) {
 	return d.keepers(ctx, keyspace.Keepers, keyspace.DryKeepers)
 }
 
-// keepers is Keeper for the keepers whose permits are those of keys. Each of keys costs reading hundreds of records.
+// keepers is Keeper for only the limits with the given keys. It reads hundreds of records for each.
 func (d *Desk) keepers(ctx context.Context, keys ...string) (Keeper, error) {
 	const op = "keeper"
 	k := Keeper{Places: []KeeperPlace{}}
@@ -134,7 +134,7 @@ func rank(p KeeperPlace) (n int) {
 	return n
 }
 
-// readKeepers adds to k the keepers whose permits are those of key.
+// readKeepers adds to k the keepers that have the permits of the limit key.
 func (d *Desk) readKeepers(ctx context.Context, op, key string, k *Keeper) error {
 	keys := []string{keyspace.Gate(key)}
 	for n := range limit.Max {
@@ -190,7 +190,7 @@ func placeOf(number int, dry bool, rec driver.Record) KeeperPlace {
 		p.Problem = "The figures could not be read: " + err.Error() + "."
 		return p
 	}
-	if f.Began.Before(st.Since.Add(-time.Second)) { // of the previous keeper
+	if f.Began.Before(st.Since.Add(-time.Second)) { // these stats are from the previous keeper
 		p.Problem = "The keeper has not written figures yet."
 		return p
 	}

@@ -15,14 +15,14 @@ type Role string
 const (
 	RoleLock   Role = ""       // a lock of an application
 	RolePermit Role = "permit" // a permit of a limit
-	RoleSlot   Role = "slot"   // a slot of a sequence, but not the first, whose key is that of the sequence
-	RoleNext   Role = "next"   // for the job that runs after the present one; see handoff.KeepLast
+	RoleSlot   Role = "slot"   // a slot of a sequence other than the first, whose key is that of the sequence
+	RoleNext   Role = "next"   // the lock of the job that runs after the present one; see handoff.KeepLast
 	RoleGate   Role = "gate"   // the line of a limit
 	RoleSize   Role = "size"   // the number of permits of a limit
 	RoleLimit  Role = "limit"  // in lists of the command line: the key of a limit for which callers wait; it has no holder
 	RoleKeeper Role = "keeper" // a place of a working keeper, or the line of those that stand by
 	RoleCron   Role = "cron"   // a record of a scheduler
-	RoleMark   Role = "mark"   // of a task that is snoozed by way of asynq's archive
+	RoleMark   Role = "mark"   // the key of a task that is snoozed in asynq's archive
 	RoleOther  Role = "other"  // any other key of the toolkit
 )
 
@@ -30,7 +30,7 @@ const (
 func (r Role) inner() bool { return r != RoleLock && r != RolePermit && r != RoleSlot && r != RoleNext }
 
 // roleOf returns the role of key. For a permit, a gate, a size or a slot, group is the key of the limit or the sequence.
-// number is that of the permit or slot.
+// number is the number of the permit or slot.
 func roleOf(key string) (role Role, group string, number int) {
 	if line, other := driver.LineOf(key); other {
 		number, _ = strconv.Atoi(key[len(driver.SlotKey(line, 2))-1:]) // LineOf has checked the number
@@ -56,7 +56,7 @@ func roleOf(key string) (role Role, group string, number int) {
 	return RoleLock, "", 0
 }
 
-// permitOf is roleOf for a key of a limit, of the toolkit or of an application.
+// permitOf is roleOf for the keys of limits, both the toolkit's and an application's.
 func permitOf(key string) (Role, string, int) {
 	limit, _ := keyspace.Limit(key)
 	switch key {

@@ -13,24 +13,25 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// RecentEvents is what the journal says about the callers of a key, its permits and its slots. With the defaults of package
-// journal, a journal has callers who gave up, but not those who asked once and were refused.
+// RecentEvents is what the journal shows about the callers of a key, its permits and its slots. With the defaults of
+// package journal, it has callers that gave up waiting, but not callers that did not wait and were refused.
 type RecentEvents struct {
 	GaveUp   int    `json:"gave_up,omitempty"`  // how many gave up waiting in the last hour
-	Busy     int    `json:"busy,omitempty"`     // how many found the key busy in the last hour, if the journal has that
+	Busy     int    `json:"busy,omitempty"`     // how many found the key busy in the last hour, if the journal records that
 	LastAt   Time   `json:"last_at,omitzero"`   // when the last of these was refused
-	LastBy   string `json:"last_by,omitempty"`  // the process of that one
+	LastBy   string `json:"last_by,omitempty"`  // the process of the last one
 	Lapsed   int    `json:"lapsed,omitempty"`   // how many holders of the last day let their leases run out
-	LapsedAt Time   `json:"lapsed_at,omitzero"` // when another holder got the key after the last of these
+	LapsedAt Time   `json:"lapsed_at,omitzero"` // when another holder got the key after the last of these leases ran out
 
-	// How many holders of the last day had ended their renewal themselves before their leases ran out, when the last of
-	// these leases ran out, and whether the present or last holder of the key is one of them.
+	// Unrenewed is how many holders of the last day had ended their renewal themselves before their leases ran out, and
+	// UnrenewedAt is when the last of these leases ran out. Meant says whether the present or last holder is one of these
+	// holders.
 	Unrenewed   int  `json:"unrenewed,omitempty"`
 	UnrenewedAt Time `json:"unrenewed_at,omitzero"`
 	Meant       bool `json:"meant,omitempty"`
 
-	// Since is the time of the oldest event that was read, if that is less than a day ago: the numbers cover only the
-	// time since then. Older events were not read, or the journal has none.
+	// Since is the time of the oldest event that was read, if that is less than a day ago: then the numbers cover only
+	// the time since Since. Older events were not read, or the journal has none.
 	Since Time `json:"since,omitzero"`
 }
 
@@ -39,8 +40,8 @@ const (
 	lapsedBack  = 24 * time.Hour
 )
 
-// latelyIn returns the RecentEvents of the events of a key, nil if they record no refusal and no lease that ran out. fence is
-// that of the present holding, and since is the time of the oldest entry that was read.
+// latelyIn returns the RecentEvents of the events of a key, or nil if they show no refusal and no lease that ran out. The
+// parameter fence is the fence of the present holding, and since is the time of the oldest entry that was read.
 func latelyIn(events []Event, fence int64, now, since time.Time) *RecentEvents {
 	var l RecentEvents
 	for _, e := range events {
@@ -77,9 +78,9 @@ func latelyIn(events []Event, fence int64, now, since time.Time) *RecentEvents {
 	return &l
 }
 
-// past reads the journal's events of a key, its permits and its slots: those of the last day, and older ones if a caller
-// waits. It looks at the latest 1,000 entries of the journal, few at a time, because Redis serves no other client
-// meanwhile. since is the time of the oldest entry that it looked at.
+// past reads the journal's events of a key, its permits and its slots: the events of the last day, and older ones if a
+// caller waits. It reads at most the latest 1,000 entries of the journal, few at a time, because Redis serves no other
+// client meanwhile. since is the time of the oldest entry that it read.
 func (d *Desk) past(ctx context.Context, key string, now time.Time, waits bool) (events []Event, since time.Time, err error) {
 	to, once, q := "+", repeats{}, EventsQuery{Key: key}
 	for range holdsRead / holdsPage {
@@ -104,7 +105,7 @@ func (d *Desk) past(ctx context.Context, key string, now time.Time, waits bool) 
 	return events, since, nil
 }
 
-// journal sets the fields that come from the journal.
+// journal sets the fields of l that come from the journal.
 func (l *Lock) journal(ctx context.Context, d *Desk) {
 	waits := len(l.Line) > 0
 	if d.cfg.Journal == nil || !waits && !l.Locked() && l.Permits == nil {
@@ -132,7 +133,7 @@ func (l *Lock) journal(ctx context.Context, d *Desk) {
 	}
 }
 
-// refusals says which callers failed to get the key lately.
+// refusals says which callers recently failed to get the key.
 func (s *story) refusals() string {
 	l := s.Lately
 	if l == nil || l.GaveUp+l.Busy == 0 {
@@ -150,8 +151,8 @@ func (s *story) refusals() string {
 	return text + fmt.Sprintf(" The last one was in the process %s, at %s.", cmpText(l.LastBy, "without a name"), s.when(l.LastAt.Time))
 }
 
-// window begins a sentence with the time that the numbers of s.Lately cover: the last hour or day, or as much of it as
-// the journal covers.
+// window begins a sentence with the period that the numbers of s.Lately cover: the last hour or day, or less if the
+// journal does not go back that far.
 func (s *story) window(back time.Duration, name string) string {
 	if since := s.Lately.Since.Time; !since.IsZero() && s.now.Sub(since) < back {
 		return fmt.Sprintf("Since %s (%s), as far as the latest %d entries of the journal go back, ", s.clock(since), s.ago(since), holdsRead)
@@ -177,7 +178,7 @@ func (s *story) lapses() string {
 	return text
 }
 
-// lapsesUsual is the number of lapsed leases from which on they may be the way in which a program uses a key.
+// lapsesUsual is the number of lapsed leases from which they may be how a program uses the key.
 const lapsesUsual = 2
 
 func calls(n int) string {

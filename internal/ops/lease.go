@@ -23,25 +23,25 @@ type LeaseRequest struct {
 	TTL    time.Duration // 0 means Config.TTL
 	Wait   time.Duration // 0 means no wait
 	Holder string        // "" means Config.Holder
-	Limit  int           // 0, or the number of permits of Key; see package limit. Not with Call
+	Limit  int           // the number of permits of Key, or 0 for no limit; see package limit. Not allowed with Call
 
 	// Call, unless nil, makes AcquireLease repeatable; see [Call].
 	Call *Call
 }
 
-// Call is a call that may be repeated, even by another process. A repeated call finds what the first call has taken. No
-// process keeps a list of calls: the store recognises the call by its owner and its nonce.
+// Call is a call that may be repeated, even by another process. A repeated call finds what the first call took. No
+// process keeps a list of calls: the store recognizes the call by its owner and its nonce.
 //
-// A Call that ends without an answer leaves its lock to a repeated call, or to the end of the lease. A Call that stops
-// waiting gives up its place in the queue, but not a grant that came meanwhile.
+// If a Call ends without an answer, a repeated call finds its lock, or else the end of the lease frees it. A Call that
+// stops waiting gives up its place in the line, but not a lock that it was granted meanwhile.
 type Call struct {
 	owner, nonce string
 }
 
-// NewCall returns the call that a caller names by name. body has the parameters that a repeated call must have as well.
-// The names of different callers must differ: put the caller into name. The result depends on secrets of the store or of
-// Config.Secrets, so that others cannot derive the owner token. NewCall may read these secrets from the store, and
-// returns ErrUnavailable if the store does not answer.
+// NewCall returns the Call with this name. body has the parameters that a repeated call must have as well. Different
+// callers must use different names, so make the caller a part of the name. The result depends on secrets of the store or
+// of Config.Secrets, so that another caller cannot derive the owner token. NewCall may read these secrets from the store,
+// and returns ErrUnavailable if the store does not answer.
 func NewCall(ctx context.Context, locks *joblock.Locker, name, body string) (*Call, error) {
 	in := (*core.Locker)(locks)
 	if err := in.Check("acquire"); err != nil {
@@ -58,7 +58,7 @@ func NewCall(ctx context.Context, locks *joblock.Locker, name, body string) (*Ca
 	}, nil
 }
 
-// ErrOtherBody means that a [Call] has been made before, with another body.
+// ErrOtherBody means that the same [Call] was made before with another body.
 var ErrOtherBody = errors.New("the same call was made with other parameters")
 
 // AcquireLease takes a lock as Locker.Acquire does, but leaves no Lock behind. The errors are those of Locker.Acquire.
@@ -89,7 +89,7 @@ func AcquireLease(ctx context.Context, locks *joblock.Locker, req LeaseRequest) 
 // detached is the option of an acquisition that leaves no Lock behind.
 var detached core.With = func(o *core.Options) { o.Detached = true }
 
-// acquireAgain is AcquireLease with a Call. The result depends on what the store still knows about the call's lock.
+// acquireAgain is AcquireLease with a Call. The result depends on what the store still records about the call's lock.
 func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, opts []joblock.AcquireOption) (Grant, error) {
 	sts, err := locks.Status(ctx, req.Key)
 	if err != nil {
@@ -110,7 +110,7 @@ func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, 
 		if !errors.Is(err, joblock.ErrHeld) {
 			return lease, err
 		}
-		// The call was made with another body, or its lease has ended meanwhile.
+		// The first call had another body, or its lease has ended meanwhile.
 		now, serr := locks.Status(ctx, req.Key)
 		switch {
 		case serr != nil:
@@ -126,7 +126,7 @@ func acquireAgain(ctx context.Context, locks *joblock.Locker, req LeaseRequest, 
 }
 
 // RenewLease is Renew, but the Grant says how long the lock can be trusted; see joblock.Config.Margin. With a ttl of 0
-// the length of the lease is that of the token.
+// the lease is as long as the token says.
 func RenewLease(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl, reserve time.Duration) (Grant, error) {
 	ttl = cmp.Or(ttl, core.Token(token).TTL()).Truncate(time.Millisecond)
 	until, err := renew(ctx, locks, token, ttl, reserve)
@@ -141,7 +141,7 @@ func RenewLease(ctx context.Context, locks *joblock.Locker, token joblock.Token,
 	return Grant{Token: token, Fence: FenceOf(token), Lease: trusted, Until: until}, nil
 }
 
-// leaseOf makes a Grant of the Lock that a call has returned. The call was made with core.Options.Detached.
+// leaseOf returns the Grant of a Lock that a call with core.Options.Detached has returned.
 func leaseOf(lock *joblock.Lock, err error) (Grant, error) {
 	if err != nil {
 		return Grant{}, err
@@ -163,8 +163,8 @@ func TTLOf(token joblock.Token) time.Duration { return core.Token(token).TTL() }
 // FenceOf returns the fence of the holding that token names; 0 for a token that was made before its lock was taken.
 func FenceOf(token joblock.Token) int64 { return core.Token(token).Fence() }
 
-// RepeatableEnqueue returns an ID for the task of an enqueue that may be repeated, and the Call of that enqueue; see [NewCall]
-// for the name. A repeated enqueue does what the first one has not done: see enqueue.Request.
+// RepeatableEnqueue returns the task ID and the Call for an enqueue that may be repeated; see [NewCall] for the name. A
+// repeated enqueue does what the first one left undone: see enqueue.Request.
 func RepeatableEnqueue(ctx context.Context, locks *joblock.Locker, name string) (taskID string, _ enqueue.Call, err error) {
 	c, err := NewCall(ctx, locks, "task "+name, "")
 	if err != nil {

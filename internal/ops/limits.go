@@ -16,16 +16,17 @@ const (
 	ActClearLimit = "clear limit"
 )
 
-// SetLimit sets the value of the limit with a name, in place of the value in the code: that of worker.OverlapConfig.LimitName, of
-// handoff.Sequence.LimitName, and of a rate. Every process uses it within a second, and after restarts. Whether any program uses
-// the name is not known here.
+// SetLimit sets the value of a named limit, in place of the value in the program. The limit is a
+// worker.OverlapConfig.LimitName, a handoff.Sequence.LimitName, or the name of a rate. Every process uses the new value
+// within a second, also after a restart. SetLimit does not check whether any program uses the name.
 //
-// Errors, with which nothing was changed: ErrNotRecorded, and ErrInvalid for a name that is not from 1 to 128 bytes, and for a
-// value that is not from 1 to 1,000,000. A limit of tasks at a time is 256 at most, with any larger value. After ErrUnavailable the value may be set.
+// Errors, after which nothing was changed: ErrNotRecorded, and ErrInvalid for a name that is not from 1 to 128 bytes, or
+// a value that is not from 1 to 1,000,000. A limit of concurrent tasks is at most 256, even with a larger value. After
+// ErrUnavailable the value may have been set.
 type SetLimit struct {
 	Limit  string `path:"limit"` // the name
 	Value  int    `json:"value"`
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // Verb implements Action.
@@ -50,7 +51,7 @@ func (req SetLimit) perform(ctx context.Context, d *Desk) (ActionResult, error) 
 	})
 }
 
-// ClearLimit gives the limit with a name the value in the code again.
+// ClearLimit removes the value of a named limit, so that the value in the program applies again.
 //
 // Errors: joblock.ErrNotFound if no value is set, ErrInvalid, ErrUnavailable, and ErrNotRecorded.
 type ClearLimit struct {

@@ -18,65 +18,66 @@ type Lock struct {
 	Key   string        `json:"key"`
 	State joblock.State `json:"state"`
 
-	Owner  string `json:"owner,omitempty"`  // a digest, which logs and events have too; never the token
+	Owner  string `json:"owner,omitempty"`  // a digest, the same as in logs and events; never the token
 	Holder string `json:"holder,omitempty"` // label of the present or last holder
 	Job    string `json:"job,omitempty"`    // the job that the lock is bound to, as "queue/taskID"
-	Fence  int64  `json:"fence,omitempty"`  // what Force asks for
+	Fence  int64  `json:"fence,omitempty"`  // what Force and ForceRelease compare
 	First  int64  `json:"first,omitempty"`  // the fence with which the present holding began; see joblock.Status
 
 	Since         Time   `json:"since,omitzero"`          // when the key was acquired
 	Changed       Time   `json:"changed,omitzero"`        // when the lock was last acquired, parked, resumed or ended
-	Renewed       Time   `json:"renewed,omitzero"`        // when the lease began or was renewed last; see Pulse
+	Renewed       Time   `json:"renewed,omitzero"`        // when the lease began or was last renewed; see Pulse
 	TTL           Millis `json:"ttl_ms,omitzero"`         // the length of that lease
 	ByHand        bool   `json:"by_hand,omitempty"`       // the holder renews its lease by hand, if at all; see PulseByHand
 	EndedAt       Time   `json:"ended_at,omitzero"`       // when the last holding of a free key ended or lapsed
 	Age           Millis `json:"age_ms,omitzero"`         // time since Since; 0 unless Locked
 	Lease         Millis `json:"lease_ms,omitzero"`       // what is left of the lease unless it is renewed; 0 unless held
-	Reserved      Millis `json:"reserved_ms,omitzero"`    // time until the key becomes free by itself; 0 if it is free
+	Reserved      Millis `json:"reserved_ms,omitzero"`    // the time until the key becomes free by itself; 0 if it is free
 	ExpiresAt     Time   `json:"expires_at,omitzero"`     // when the lease ends unless it is renewed
 	ReservedUntil Time   `json:"reserved_until,omitzero"` // when the key becomes free by itself
 
-	// How the last holding of a free key ended. Reason is that of the release; that of Force also names the operator.
-	// FreedBy says who freed the key, if not its owner; Ended is then driver.EndedForced in any case.
+	// Ended, Reason and FreedBy describe how the last holding of a free key ended. Reason is the reason of the release;
+	// after a forced release it also names the operator. FreedBy says who freed the key, if its owner did not; then Ended
+	// is driver.EndedForced.
 	Ended   driver.Ended `json:"ended,omitempty"`
 	Reason  string       `json:"reason,omitempty"`
 	FreedBy ReleasedBy   `json:"freed_by,omitempty"`
 
 	Waiters int `json:"waiters,omitempty"` // places in the line; for a while this includes waiters that have died
 
-	// What the key is for, if the toolkit has made it. Group is the key of the limit of a permit, or of the sequence of a
-	// slot, and Number is the number of the permit or slot.
+	// Role says what the key is for, if the toolkit made it. Group is the key of the limit of a permit, or of the
+	// sequence of a slot, and Number is the number of the permit or slot.
 	Role   Role   `json:"role,omitempty"`
 	Group  string `json:"group,omitempty"`
 	Number int    `json:"number,omitempty"`
 
-	Now Time `json:"now,omitzero"` // the store's clock when the key was read; zero for a key unknown to the store
+	Now Time `json:"now,omitzero"` // the store's clock when the key was read; zero if the store has no record of the key
 
-	// The fields below are set by Lock alone, which reads one key.
+	// The fields below are set only by Desk.Lock, which reads one key.
 
 	Line    []Waiter      `json:"line,omitempty"`    // the first waiters, at most LineShown; Waiters has all
-	Newest  string        `json:"newest,omitempty"`  // the job that waits for the key with handoff.KeepLast, CancelInProgress or Debounce
+	Newest  string        `json:"newest,omitempty"`  // the job that will have the key next, with handoff.KeepLast, CancelInProgress or Debounce
 	Permits *Permits      `json:"permits,omitempty"` // if the key is that of a limit, or of a sequence with several slots
 	Task    *Task         `json:"task,omitempty"`    // the task of Job, as asynq sees it
 	Holds   *HoldStats    `json:"holds,omitempty"`   // how long recent holders took, if a caller waits and there is a journal
 	Lately  *RecentEvents `json:"lately,omitempty"`  // recent refusals and lapsed leases, if there is a journal
 
-	Rate   string  `json:"rate,omitempty"`   // what is known of the rate of the key, in sentences, if it has one
-	Paused []Pause `json:"paused,omitempty"` // the pauses that hold back the jobs of the key, without Waiting
+	Rate   string  `json:"rate,omitempty"`   // the state of the key's rate in sentences, if it has one
+	Paused []Pause `json:"paused,omitempty"` // the pauses that hold back the jobs of the key; their Waiting is not set
 
-	// Problems say, in sentences, what could not be read. The fields concerned are missing.
+	// Problems say, in sentences, what could not be read. The fields concerned are not set.
 	Problems []string `json:"problems,omitempty"`
 }
 
 // LineShown is the maximum number of waiters in Lock.Line.
 const LineShown = 20
 
-// Locked reports whether the key is held, parked or orphaned, or in a state that only a newer server knows, which must
+// Locked reports whether the key is held, parked or orphaned, or in a state that only a newer server knows: that key must
 // not be taken for free.
 func (l Lock) Locked() bool { return l.State != joblock.StateFree && l.State != joblock.StateForeign }
 
 // Lock reads one key, with its line, its permits and its job. A free key is no error: its State is joblock.StateFree. If
-// the key itself was read and something else was not, Lock.Problems says so.
+// only the key itself could be read, Lock.Problems says what is missing.
 //
 // Errors: joblock.ErrInvalid for a bad key, joblock.ErrUnavailable, joblock.ErrClosed.
 func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
@@ -115,7 +116,7 @@ func (d *Desk) Lock(ctx context.Context, key string) (Lock, error) {
 	return lock, nil
 }
 
-// newest returns the job that has the lock with which the newest job of key waits, or "".
+// newest returns the job that waits for key and will have it next, with handoff.KeepLast and the like, or "".
 func (d *Desk) newest(ctx context.Context, key string) string {
 	next := keyspace.Next(key)
 	if keyspace.CheckApplication(key) != "" || len(next) > driver.MaxKeyBytes {
@@ -141,7 +142,7 @@ func (d *Desk) read(ctx context.Context, op, key string) (Lock, error) {
 
 func lockOf(rec driver.Record) Lock { return show(joblock.Status(core.StatusOf(rec))) }
 
-// show returns the Lock of a status.
+// show returns the Lock for a status.
 func show(st joblock.Status) Lock {
 	now := st.Now
 	l := Lock{
@@ -164,7 +165,7 @@ func show(st joblock.Status) Lock {
 	return l
 }
 
-// ReleasedBy is who freed a key other than its owner.
+// ReleasedBy says who freed a key, if its owner did not.
 type ReleasedBy string
 
 // The values of ReleasedBy. The store does not record who freed a key, so they are derived from the reason.
@@ -178,7 +179,7 @@ func freerOf(reason string) ReleasedBy {
 	if strings.HasPrefix(reason, workerstats.KeeperReason) {
 		return FreedByKeeper
 	}
-	for _, begin := range []string{"its job ", "job "} { // the reasons of packages handoff and worker
+	for _, begin := range []string{"its job ", "job "} { // reasons that begin so come from packages handoff and worker
 		if strings.HasPrefix(reason, begin) && !isSigned(reason) {
 			return FreedByProgram
 		}
@@ -186,7 +187,7 @@ func freerOf(reason string) ReleasedBy {
 	return FreedByForce
 }
 
-// How describes in a few words how the last holding of a free key ended, as far as the store knows; otherwise "".
+// How describes in a few words how the last holding of a free key ended, or returns "" if the store does not know.
 func (l Lock) How() string {
 	switch {
 	case l.State != joblock.StateFree || l.Ended == driver.EndedNone:

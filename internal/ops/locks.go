@@ -12,34 +12,34 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// LocksQuery says which locks Desk.Locks shows. The zero value shows every lock that is held, parked or orphaned, but no
-// key of the toolkit's own. A lock is shown if it matches all fields that are set.
+// LocksQuery says which locks Desk.Locks shows: those that match all fields that are set. The zero value shows every lock
+// that is held, parked or orphaned, but no keys that only the toolkit itself uses.
 type LocksQuery struct {
 	Prefix    string          `query:"prefix"`                                              // keys that begin with Prefix
 	Contains  string          `query:"contains" jsonschema:"maxLength=512"`                 // keys that contain this text; the walk reads the records of all keys under Prefix
 	States    []joblock.State `query:"state"`                                               // one of these; none means held, parked and orphaned
-	OlderThan time.Duration   `query:"older_ms" jsonschema:"minimum=0,maximum=31622400000"` // the lock has been taken for at least that long
-	Waiters   int             `query:"waiters" jsonschema:"minimum=0,maximum=1000000"`      // at least that many wait
+	OlderThan time.Duration   `query:"older_ms" jsonschema:"minimum=0,maximum=31622400000"` // the key has been locked for at least that long
+	Waiters   int             `query:"waiters" jsonschema:"minimum=0,maximum=1000000"`      // at least that many callers or jobs wait
 
-	// Jobs shows only locks that are bound to a job. They are read from the index of jobs, without a walk over all keys of
-	// the store. Queue, unless empty, names the asynq queue of the job.
+	// Jobs shows only locks that are bound to a job. Then Locks reads the index of jobs instead of all keys of the store.
+	// Queue, unless empty, is the asynq queue of the job; it implies Jobs.
 	Jobs  bool   `query:"job"`
 	Queue string `query:"queue"`
 
-	Ended bool `query:"ended"` // also keys that are free and that the store still remembers
+	Ended bool `query:"ended"` // also free keys that the store still remembers
 	Own   bool `query:"own"`   // also keys that only the toolkit itself uses; see Role
 
-	// Share is the largest fraction of the time during which the walk has a call to one server of the store under way,
-	// from 0.001 to 1. The default is 0.25. See joblock.ListOptions.
+	// Share is the largest fraction of the time during which the walk may have a call to one server of the store under
+	// way, from 0.001 to 1. The default is 0.25. See joblock.ListOptions.
 	Share float64
 
-	// Progress is called with the completed fraction of the walk, from 0 to 1, in the goroutine of the loop.
+	// Progress, unless nil, is called with the completed fraction of the walk, from 0 to 1, in the goroutine of the loop.
 	Progress func(done float64)
 }
 
-// Locks iterates over the locks that match q, in no particular order. The first locks come with the first page. The walk
-// may miss a lock that changes meanwhile, or yield it twice. An error ends the walk: joblock.ErrInvalid for a bad query,
-// joblock.ErrUnavailable, joblock.ErrClosed.
+// Locks iterates over the locks that match q, in no particular order. It yields the first locks as soon as it has read a
+// page. The walk may miss a lock that changes meanwhile, or yield it twice. An error ends the walk: joblock.ErrInvalid
+// for a bad query, joblock.ErrUnavailable, joblock.ErrClosed.
 func (d *Desk) Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error] {
 	return func(yield func(Lock, error) bool) {
 		if err := checkContains("list", q.Contains); err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// WriteMemo writes the memo of the key of token, of at most driver.MaxMemoBytes, and begins a new lease of ttl in the
-// same step. An empty memo clears the key's memo; nil leaves it as it is.
+// WriteMemo writes memo, of at most driver.MaxMemoBytes, to the key of token, and begins a new lease of ttl in the same
+// step. An empty memo clears the key's memo; a nil memo leaves it unchanged.
 //
-// Errors, after which the memo stays as it was: those of Renew. After ErrUnavailable the memo may be written; the caller can
-// repeat the call.
+// Errors, after which the memo is unchanged: those of Renew. After ErrUnavailable the memo may have been written; the
+// caller can repeat the call.
 func WriteMemo(ctx context.Context, locks *joblock.Locker, token joblock.Token, ttl time.Duration, memo []byte) error {
 	const op = "write memo"
 	in, id, key := (*core.Locker)(locks), core.Token(token), token.Key()

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Operator is what an operator sees of locks, jobs and cron jobs, and may do about them. A Desk asks the store itself;
-// the Client of package server/client asks a lock server. The methods of Desk document what each call returns, costs and
-// refuses.
+// Operator shows locks, jobs and cron jobs, and performs an operator's actions on them. A Desk reads the store itself;
+// the Client of package server/client uses a lock server. The methods of Desk document what each call returns and costs,
+// and its errors.
 type Operator interface {
 	Lock(ctx context.Context, key string) (Lock, error)
 	Statuses(ctx context.Context, keys ...string) ([]Lock, error)
@@ -40,14 +40,14 @@ type Operator interface {
 	History(ctx context.Context, q HistoryQuery) (History, error)
 }
 
-// Feed follows the journal. A Feed is for one goroutine. Close it.
+// Feed follows the journal. A Feed must not be used by several goroutines at once. Close it when done.
 type Feed interface {
-	// Next returns the next events, the oldest first, as soon as there are some. If there are none within atMost, it
-	// returns none. If events in between were lost, an Event of kind EventGap takes their place. After an error,
+	// Next returns the next events, the oldest first, as soon as there are any. If none comes within atMost, it returns
+	// none. If events in between were lost, an Event of kind EventGap takes their place. After an error,
 	// joblock.ErrUnavailable or the cause of ctx, Next can be called again and continues at the same place.
 	Next(ctx context.Context, atMost time.Duration) ([]Event, error)
 
-	// Position is the place after the events that Next has returned, "" if it is not known yet.
+	// Position returns the place after the events that Next has returned, or "" if it is not known yet.
 	Position() string
 
 	Close()

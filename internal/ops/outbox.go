@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	outboxLate = time.Minute                 // the age of a row from which an outbox is behind
-	outboxGone = 24 * time.Hour              // the age of a report from which an outbox is taken for one that was removed
-	relayQuiet = 4 * workerstats.RelayPeriod // the age of a report from which no relay works
+	outboxLate = time.Minute                 // an outbox is behind if its oldest row has waited longer
+	outboxGone = 24 * time.Hour              // an outbox counts as removed if its latest report is older
+	relayQuiet = 4 * workerstats.RelayPeriod // no relay works if the latest report is older
 )
 
-// OutboxState says how the relay of an outbox does.
+// OutboxState says how well the outbox is relayed.
 type OutboxState string
 
 // The states of an outbox.
@@ -29,7 +29,7 @@ const (
 	OutboxUnserved OutboxState = "unserved" // no relay has reported for 40 seconds
 )
 
-// Outbox is what the relay of an outbox of module outbox reported last. The counts are those of the relay's process
+// Outbox is the latest report of the relay of an outbox of module outbox. The counts are those of the relay's process
 // since it began.
 type Outbox struct {
 	Name     string      `json:"name"`
@@ -37,17 +37,17 @@ type Outbox struct {
 	Database string      `json:"database"` // postgres, mysql or sqlite
 	Relay    string      `json:"relay"`    // label of the process that relays, or was the last to do so
 	Since    Time        `json:"since"`    // when that process began to relay
-	At       Time        `json:"at"`       // when it reported last, about every ten seconds
+	At       Time        `json:"at"`       // when that process last reported; it reports about every ten seconds
 
 	Waiting int    `json:"waiting"`            // rows that are not enqueued yet; 0 if the database did not answer
-	Oldest  Millis `json:"oldest_ms,omitzero"` // how long the first of them has been in the table
+	Oldest  Millis `json:"oldest_ms,omitzero"` // how long the oldest of these rows has been in the table
 	Refused int    `json:"refused"`            // rows that will not be enqueued, and stay in the table with their errors
 
 	Sent    int64 `json:"sent"`
-	Retried int64 `json:"retried"` // failed tries after which a row waits
+	Retried int64 `json:"retried"` // failed tries after which the row is tried again
 
 	LastSent  Time   `json:"last_sent,omitzero"`
-	LastError string `json:"last_error,omitempty"` // of Redis or the database; absent for a caller that may use only some keys
+	LastError string `json:"last_error,omitempty"` // of Redis or the database; hidden from a caller that may use only some keys
 	FailedAt  Time   `json:"failed_at,omitzero"`   // when LastError occurred
 }
 
@@ -57,8 +57,8 @@ type Outboxes struct {
 	Now      Time     `json:"now"`   // by the store's clock
 }
 
-// Outboxes reads what the relays of outboxes report of themselves, with one call to the store. Errors:
-// joblock.ErrUnavailable and ErrClosed, and that the record cannot be read by this build.
+// Outboxes returns the latest reports of the outboxes' relays, with one call to the store. Errors: joblock.ErrUnavailable
+// and ErrClosed, and an error if this build cannot read the record.
 func (d *Desk) Outboxes(ctx context.Context) (Outboxes, error) {
 	out := Outboxes{Outboxes: []Outbox{}}
 	recs, err := d.in.Inspect(ctx, "outboxes", "", driver.InspectRequest{Keys: []string{keyspace.Outboxes}, Memo: true})
@@ -104,7 +104,7 @@ func outboxState(r workerstats.Relay, now time.Time) OutboxState {
 func (c *checkup) outboxes(ctx context.Context) error {
 	all, err := c.Outboxes(ctx)
 	switch {
-	case err != nil && slices.ContainsFunc(c.findings, Finding.Unread): // for the same reason
+	case err != nil && slices.ContainsFunc(c.findings, Finding.Unread): // the reason is the same
 		return nil
 	case err != nil && !all.Now.IsZero():
 		c.add(Note, "outbox", "", err.Error(), "the progress of the relays is unknown", "run the same version in all processes")
@@ -118,7 +118,7 @@ func (c *checkup) outboxes(ctx context.Context) error {
 	return nil
 }
 
-// outbox checks one outbox, whose relay reported last that long ago.
+// outbox checks one outbox. The parameter ago is the age of its latest report, in words.
 func (c *checkup) outbox(o Outbox, ago string) {
 	c.used = true
 	switch o.State {

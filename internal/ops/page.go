@@ -13,8 +13,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Read reads what Locks shows of keys, in the order of keys. Errors are those of Lock. With an error there are no locks
-// at all, because a key that could not be read would look free.
+// Read returns the locks of keys with the fields that Locks sets, in the order of keys. Errors are those of Lock. With an
+// error it returns no locks, because a key that could not be read would look free.
 func (d *Desk) Read(ctx context.Context, keys ...string) ([]Lock, error) {
 	const op = "status"
 	if err := d.in.Check(op, keys...); err != nil {
@@ -38,7 +38,7 @@ func (d *Desk) Read(ctx context.Context, keys ...string) ([]Lock, error) {
 type Page struct {
 	Items []Lock
 
-	// Next continues the walk; "" at its end. A Page may have no items, and yet not be the last.
+	// Next continues the walk; "" at its end. A Page may be empty and yet not the last.
 	Next string
 }
 
@@ -46,16 +46,16 @@ const (
 	// pageKeys is how many keys the store looks at per call.
 	pageKeys = 250
 
-	// pageTime bounds how long a Page takes if matching locks are rare.
+	// pageTime bounds how long a Page takes if few locks match.
 	pageTime = 2 * time.Second
 
 	// maxSteps is the maximum number of places at which a walk can continue, one for each server.
 	maxSteps = 1000
 )
 
-// LocksPage is Locks in parts, for callers that keep no walk open. from is "" or the Page.Next of the same query. A Page
-// has at least most locks, unless the walk ends or has taken two seconds; with Jobs or Queue, it has at most that many.
-// Progress of the query must not be set. Errors are those of Locks; a bad from is joblock.ErrInvalid.
+// LocksPage is Locks in parts, for callers that keep no walk open. The parameter from is "" or the Page.Next of the same
+// query. A Page has at least most locks, unless the walk ends or two seconds have passed; with Jobs or Queue, it has at
+// most that many. Progress of the query must not be set. Errors are those of Locks; a bad from is joblock.ErrInvalid.
 func (d *Desk) LocksPage(ctx context.Context, q LocksQuery, from string, most int) (Page, error) {
 	const op = "list"
 	if err := d.in.Check(op); err != nil {

@@ -20,21 +20,22 @@ const (
 	ActResumeKey = "resume key"
 )
 
-// PauseKey holds back all jobs with a lock on Key, or on a key below Key, one that begins with Key and ":": unique jobs, jobs
-// of sequences, jobs that carry locks, and tasks of WithoutOverlapping. A job that runs goes on. A job that is held back
-// occupies no worker, is charged no retry, keeps its locks and its place in line, and starts when the pause ends. Every
-// process applies the pause within a second. Jobs that enqueue or acquire are not affected. A second pause of
-// the same key replaces the first. All pauses and limits together have 64 KiB at most, and those of the keys that a Viewer with
-// Key may see 16 KiB, so that the pauses of one tenant leave room for those of others.
+// PauseKey holds back all jobs with a lock on Key, or on a key below Key, which begins with Key and ":". That covers
+// unique jobs, jobs of sequences, jobs that carry locks, and tasks of WithoutOverlapping. A job that already runs
+// continues. A job that is held back occupies no worker, is charged no retry, keeps its locks and its place in line, and
+// starts when the pause ends. Every process applies the pause within a second. Enqueues and direct acquires are not
+// affected. A second pause of the same key replaces the first. All pauses and limits together may have 64 KiB; the pauses
+// of the keys that a Viewer with Key may see 16 KiB, so that one tenant's pauses leave room for those of the others.
 //
-// The asynq.Deadline of a job and worker.Config.MaxHold count through a pause. A job whose Deadline passes fails when it is
-// next delivered, after the pause at the latest.
+// A pause does not stop the clock of a job's asynq.Deadline or of worker.Config.MaxHold. A job whose Deadline passes
+// fails when it is next delivered, after the pause at the latest.
 //
 // Errors, after which nothing was changed: ErrNotRecorded, and ErrInvalid for a key that no application may have or that
-// ends in "*", and for a For that is not 0 or from a second to 366 days. After ErrUnavailable the key may be paused.
+// ends in "*" or ":", and for a For that is neither 0 nor from a second to 366 days. After ErrUnavailable the key may be
+// paused.
 type PauseKey struct {
 	Key    string `json:"key"`
-	For    Millis `json:"for_ms,omitempty"` // after this time the pause ends by itself; 0: never
+	For    Millis `json:"for_ms,omitempty"` // the pause ends by itself after this time; 0: never
 	Reason string `json:"reason"`           // the note of the pause, from 1 to 256 bytes
 }
 
@@ -73,10 +74,11 @@ func (req PauseKey) perform(ctx context.Context, d *Desk) (ActionResult, error) 
 	})
 }
 
-// maxShare is how much of the registry the pauses of the keys that a Viewer may see can have.
+// maxShare is how many bytes of the registry the pauses of the keys that one Viewer may see can use.
 const maxShare = driver.MaxMemoBytes / 4
 
-// checkShare refuses pauses that take more than a share of the registry. A nil see is that of an operator of all keys.
+// checkShare refuses pauses that use more than maxShare. If see is nil, the operator may see all keys, and nothing is
+// refused.
 func checkShare(set *controls.Set, see func(key string) bool) error {
 	if see == nil {
 		return nil
@@ -88,13 +90,13 @@ func checkShare(set *controls.Set, see func(key string) bool) error {
 	return nil
 }
 
-// ResumeKey ends the pause of Key. The jobs that were held back start at once, in the order in which they came, each as far as
-// its own key or limit allows; a worker with a keeper starts them. Pauses of other keys above or below Key stay.
+// ResumeKey ends the pause of Key. The jobs that were held back start at once, in the order in which they came, as far as
+// each one's own key or limit allows; a worker with a keeper starts them. Pauses of other keys above or below Key stay.
 //
 // Errors: joblock.ErrNotFound if Key itself is not paused, ErrInvalid, ErrUnavailable, and ErrNotRecorded.
 type ResumeKey struct {
 	Key    string `json:"key"`
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // Verb implements Action.

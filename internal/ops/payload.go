@@ -18,16 +18,16 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Payload is what people may see of the payload of a task.
+// Payload is the part of a task's payload that people may see.
 type Payload struct {
 	Bytes int `json:"bytes"`
 
-	// Text is the payload, at most payloadShown characters of it; "" if the payload is empty, or no text. Of JSON, the keys of
-	// each object are sorted.
+	// Text is the payload, cut to payloadShown characters; "" if the payload is empty or not text. If it is JSON, the
+	// keys of each object are sorted.
 	Text string `json:"text,omitempty"`
 
 	Hidden int    `json:"hidden,omitempty"` // how many values were left out: tokens of locks, and values whose names suggest a secret
-	Cut    bool   `json:"cut,omitempty"`    // the payload is longer
+	Cut    bool   `json:"cut,omitempty"`    // Text was cut
 	Why    string `json:"why,omitempty"`    // why there is no Text, in a sentence
 }
 
@@ -42,8 +42,8 @@ var secretName = regexp.MustCompile(`(?i)passw|passphrase|secret|token|authori[s
 // tokenLike matches what may be the text of a joblock.Token.
 var tokenLike = regexp.MustCompile(`[A-Za-z0-9_-]{16,}`)
 
-// Payload reads the payload of the task of a job, "queue/taskID". It hides tokens of locks and JSON values whose names
-// suggest a secret. It cannot recognise other secrets, so show a payload only to people who may read asynq's Redis.
+// Payload reads the payload of the task of a job, "queue/taskID". It hides tokens of locks, and JSON values whose names
+// suggest a secret. It cannot recognize other secrets, so show a payload only to people who may read asynq's Redis.
 //
 // Errors: joblock.ErrInvalid for a text that names no task, joblock.ErrNotFound if no database has the task, and
 // joblock.ErrUnavailable.
@@ -98,7 +98,7 @@ func payloadOf(raw []byte) Payload {
 	return p
 }
 
-// redactJSON returns raw with hidden values removed. ok is false if raw is not JSON.
+// redactJSON returns the JSON text raw with secret values replaced. ok is false if raw is not JSON.
 func (p *Payload) redactJSON(raw []byte) (text string, ok bool) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
@@ -143,7 +143,7 @@ func (p *Payload) walk(v any) any {
 	return v
 }
 
-// redact replaces the tokens of locks in text by their descriptions.
+// redact replaces the tokens of locks in text by descriptions.
 func (p *Payload) redact(text string) string {
 	return tokenLike.ReplaceAllStringFunc(text, func(run string) string {
 		for at := range run {
@@ -159,7 +159,7 @@ func (p *Payload) redact(text string) string {
 	})
 }
 
-// String returns the payload for people, in one line.
+// String returns the payload for display, in one line.
 func (p Payload) String() string {
 	text := visible(p.Text)
 	if p.Text == "" {

@@ -24,29 +24,29 @@ type Permits struct {
 	Key  string `json:"key"`
 	Kind string `json:"kind,omitempty"` // "" if the key is neither a limit nor a sequence with several slots
 
-	// N is how many may have the key at a time: for a limit, what a program that uses the limit said last; for a
-	// sequence, what the task of one of its jobs says. 0 means that it is not known. AtLeast is the largest number of a
-	// permit or slot that the store remembers.
+	// N is how many holders the key may have at a time. For a limit, it is the number that a program using the limit
+	// recorded last; for a sequence, it is the number in the task of one of its jobs. 0 means that N is not known.
+	// AtLeast is the largest number of a permit or slot that the store remembers.
 	//
 	// The store does not enforce N: each program that uses a limit counts by its own N. A program that finds a permit
 	// taken records its N, unless the same N was recorded in the last twelve hours, or another N in the last minute.
 	N       int `json:"n,omitempty"`
 	AtLeast int `json:"at_least,omitempty"`
 
-	// What the store knows about N, if the key is that of a limit.
-	Said   Time   `json:"n_said,omitzero"`    // when N was said last
-	By     string `json:"n_by,omitempty"`     // label of the program that said so
-	Since  Time   `json:"n_since,omitzero"`   // since when no other number was said
-	Before int    `json:"n_before,omitempty"` // the number that was said before
-	First  string `json:"n_first,omitempty"`  // label of the program that said N first: the one that changed it, if there is a Before
+	// The fields below describe the record of N, if the key is that of a limit.
+	Said   Time   `json:"n_said,omitzero"`    // when N was last recorded
+	By     string `json:"n_by,omitempty"`     // label of the program that last recorded N
+	Since  Time   `json:"n_since,omitzero"`   // since when no other number was recorded
+	Before int    `json:"n_before,omitempty"` // the number that was recorded before N
+	First  string `json:"n_first,omitempty"`  // label of the program that recorded N first, and so changed Before to N
 
 	Taken   int    `json:"taken"`        // how many are held, parked or orphaned
-	Waiting int    `json:"waiting"`      // how many wait; for a while this includes waiters that have died
-	Permits []Lock `json:"items"`        // those that are taken, by Number; the first slot is number 1
+	Waiting int    `json:"waiting"`      // how many callers wait; for a while this includes waiters that have died
+	Permits []Lock `json:"items"`        // the taken permits or slots, by Number; the first slot is number 1
 	Now     Time   `json:"now,omitzero"` // the store's clock when the permits were read; zero without a Kind
 }
 
-// changedLately is how long after a change of N the previous number may still be in use.
+// changedLately is how long the previous number may still be in use after a change of N.
 const changedLately = time.Hour
 
 // Changed says, in a sentence without a full stop, when N was changed and by whom, or since when it has been unchanged.
@@ -62,8 +62,8 @@ func (p *Permits) Changed() string {
 	return fmt.Sprintf("%s was the first to say %d and not %d, %s ago", who, p.N, p.Before, length(p.Now.Sub(p.Since.Time)))
 }
 
-// Doubt says, in a sentence without a full stop, why callers may use different values of N. It is "" if there is no sign
-// of that.
+// Doubt says, in a sentence without a full stop, why programs may use different values of N. It is "" if nothing suggests
+// that.
 func (p *Permits) Doubt() string {
 	switch used := max(p.Taken, p.AtLeast); {
 	case p.N == 0 || p.Kind != KindLimit:
@@ -78,8 +78,8 @@ func (p *Permits) Doubt() string {
 	return ""
 }
 
-// soonest returns the permit that is free for others first, unless it is renewed or prolonged. With keeps, a keeper works,
-// which prolongs the permits of jobs: they do not count. ok is false if no permit counts.
+// soonest returns the permit that becomes free first if no holder renews. If keeps is true, a keeper works, and extends the
+// permits of jobs, so these do not count. ok is false if no permit counts.
 func (p *Permits) soonest(keeps bool) (soonest Lock, ok bool) {
 	for _, l := range p.Permits {
 		if (l.Job == "" || !keeps) && (!ok || l.ReservedUntil.Before(soonest.ReservedUntil.Time)) {
@@ -89,17 +89,17 @@ func (p *Permits) soonest(keeps bool) (soonest Lock, ok bool) {
 	return soonest, ok
 }
 
-// read notes when the records were read.
+// read sets Now to the time at which the latest of the records was read.
 func (p *Permits) read(recs []driver.Record) {
 	for _, rec := range recs {
 		p.Now.Time = latest(p.Now.Time, rec.Now)
 	}
 }
 
-// Permits reads who has the permits of the limit on key, or the slots of the sequence on key. For any other key the
-// result has no Kind. If the store does not know how many permits there are, Permits.N is n; an n of 0 means that the
-// caller does not know either. The number of a sequence's slots is known if the task of a job that has a slot can be
-// read. Errors are those of Lock.
+// Permits returns the permits of the limit on key, or the slots of the sequence on key. For any other key the result has
+// no Kind. If the store does not record how many permits there are, Permits.N is n; pass 0 if the caller does not know
+// either. The number of a sequence's slots is known only if the task of a job that has a slot can be read. Errors are
+// those of Lock.
 func (d *Desk) Permits(ctx context.Context, key string, n int) (Permits, error) {
 	const op = "permits"
 	if err := d.in.Check(op, key); err != nil {
@@ -125,10 +125,10 @@ func (d *Desk) Permits(ctx context.Context, key string, n int) (Permits, error) 
 	return p, err
 }
 
-// permitsForKey reads the permits for a query about the key itself. A key that has a record of its own is rarely also
-// that of a limit, so its permits are read only if a caller waits for one, or was refused one in the last day, and its
-// slots only if jobs have or want the key. If the task of its job is known, only about as many slots are read as the task
-// says that the sequence has. Otherwise each look at a lock would read 512 records.
+// permitsForKey reads the permits or slots of a key that Lock shows. Reading all of them takes 512 records, and a key
+// that has a record of its own is rarely also the key of a limit. So permitsForKey reads the permits of such a key only
+// if a caller waits for one, or was refused one in the last day, and the slots only if jobs have or want the key. If
+// asynq has the task of the key's job, it reads only about as many slots as the task says that the sequence has.
 func (d *Desk) permitsForKey(ctx context.Context, lock Lock) (Permits, error) {
 	if lock.Fence == 0 || lock.Role != "" {
 		return d.Permits(ctx, lock.Key, 0)
@@ -150,8 +150,8 @@ func (d *Desk) permitsForKey(ctx context.Context, lock Lock) (Permits, error) {
 	return p, err
 }
 
-// readLimit sets p if its key is that of a limit. Unless seek is true, it misses a limit for whose permits no caller
-// waits or was refused in the last day.
+// readLimit sets p if its key is that of a limit. If seek is false, it misses a limit for which no caller waits, and was
+// refused in the last day.
 func (d *Desk) readLimit(ctx context.Context, op string, p *Permits, seek bool) error {
 	if len(keyspace.Permit(p.Key, limit.Max)) > driver.MaxKeyBytes {
 		return nil
@@ -161,7 +161,7 @@ func (d *Desk) readLimit(ctx context.Context, op string, p *Permits, seek bool) 
 		return err
 	}
 	gate, size := lockOf(recs[0]), recs[1]
-	// No Said if another program has written the record.
+	// Said is not set if another program has written the record.
 	if said, ok := keyspace.ParseSaid(size.Holder); ok && said.N <= limit.Max {
 		p.Kind, p.N, p.Before, p.First, p.By = KindLimit, said.N, said.Before, said.First, said.By
 		p.Said, p.Since = Time{size.Since}, Time{cmp.Or(said.Since, size.Since)}
@@ -169,7 +169,7 @@ func (d *Desk) readLimit(ctx context.Context, op string, p *Permits, seek bool) 
 	if gate.State != driver.StateFree || gate.Waiters > 0 {
 		p.Kind, p.Waiting = KindLimit, gate.Waiters
 		if gate.State == driver.StateHeld {
-			p.Waiting++ // the first in line
+			p.Waiting++ // the caller that is first in line has the gate
 		}
 	}
 	p.read(recs)
@@ -188,7 +188,7 @@ func (d *Desk) readLimit(ctx context.Context, op string, p *Permits, seek bool) 
 	return nil
 }
 
-// readSlots sets p if the store knows a slot of its key other than the first, among as many as slots says.
+// readSlots sets p if the store knows a slot of its key other than the first. It looks at that many slots.
 func (d *Desk) readSlots(ctx context.Context, op string, p *Permits, slots int) error {
 	if len(driver.SlotKey(p.Key, driver.MaxSlots)) > driver.MaxKeyBytes {
 		return nil
@@ -219,8 +219,8 @@ func (d *Desk) readSlots(ctx context.Context, op string, p *Permits, slots int) 
 	return nil
 }
 
-// take adds the records of taken keys, and sets Kind and AtLeast by those that the store remembers. number is that of the
-// first record.
+// take adds the records of taken keys to p. It sets Kind if the store remembers any of the keys, and AtLeast to the
+// largest number among these. number is the number of the first record.
 func (p *Permits) take(recs []driver.Record, number int, kind string) {
 	for i, rec := range recs {
 		l := lockOf(rec)

@@ -10,21 +10,20 @@ import (
 // Pulse is what the renewals of a lock indicate about its holder.
 type Pulse string
 
-// The pulses. A holder of package joblock renews its lease every third of the TTL, and retries a failed renewal. Other
-// holders renew by hand, if at all: scripts with "joblock acquire", clients of the lock server, such as Terraform, and
-// programs with joblock.NoRenew. Their leases do not show whether they are alive.
+// The values of Pulse. A holder of package joblock renews its lease every third of the TTL, and retries a failed renewal.
+// Other holders renew by hand, if at all: scripts with "joblock acquire", clients of the lock server, such as Terraform,
+// and programs with joblock.NoRenew. Their leases do not show whether they are alive.
 const (
 	PulseNone   Pulse = ""        // no holder runs under the lock
 	PulseFresh  Pulse = "fresh"   // no renewal is overdue
 	PulseLate   Pulse = "late"    // a renewal is overdue
 	PulseSilent Pulse = "silent"  // two renewals are overdue: the holder has died, hangs, or is cut off
-	PulseNever  Pulse = "never"   // as PulseSilent; but the holder has not renewed once, so perhaps it does not renew by itself
+	PulseNever  Pulse = "never"   // like PulseSilent, but the holder has not renewed once, so perhaps it does not renew by itself
 	PulseByHand Pulse = "by hand" // the holder renews by hand, if at all: the lease does not show whether it is alive
 )
 
-// Pulse reports whether the holder renews its lease, as far as one look can show. A holder that was alive at its last
-// renewal and has died since is PulseFresh until some time after the next renewal is due, because a renewal may take a
-// while.
+// Pulse reports whether the holder renews its lease, as far as a single read can show. After a holder dies, it is still
+// PulseFresh until some time after its next renewal is due, because a renewal may take a while.
 func (l Lock) Pulse() Pulse {
 	if l.TTL <= 0 || l.State != joblock.StateHeld && l.State != joblock.StateOrphaned {
 		return PulseNone
@@ -37,7 +36,7 @@ func (l Lock) Pulse() Pulse {
 		return PulseFresh
 	case quiet <= ttl/3*2:
 		return PulseLate
-	case !l.hasRenewed() && l.Job == "": // workers renew
+	case !l.hasRenewed() && l.Job == "": // a job's lock is never PulseNever: workers renew
 		return PulseNever
 	}
 	return PulseSilent
@@ -46,7 +45,7 @@ func (l Lock) Pulse() Pulse {
 // RenewsEvery returns how often a holder of package joblock renews the lease, 0 if there is no lease.
 func (l Lock) RenewsEvery() time.Duration { return l.TTL.Duration() / 3 }
 
-// Quiet returns how long ago the lease began or was renewed last, 0 if there is no lease.
+// Quiet returns how long ago the lease began or was last renewed, 0 if there is no lease.
 func (l Lock) Quiet() time.Duration {
 	if l.Renewed.IsZero() {
 		return 0
@@ -54,7 +53,7 @@ func (l Lock) Quiet() time.Duration {
 	return max(0, l.Now.Sub(l.Renewed.Time))
 }
 
-// hasRenewed reports whether the holder has renewed the lease with which its holding began.
+// hasRenewed reports whether the holder has renewed its first lease.
 func (l Lock) hasRenewed() bool { return l.Renewed.After(l.Changed.Time) }
 
 // pulse says when the lease was last renewed, and what that indicates about the holder.

@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/internal/rates"
 )
 
-// rate describes the rate of a key, see package joblock/rate, or returns "" if none is in use or the store does not
-// answer. One command of the store.
+// rate describes the rate of a key (see package joblock/rate) in sentences. It returns "" if the key has no rate or the
+// store does not answer. It sends one command to the store.
 func (d *Desk) rate(ctx context.Context, key string) string {
 	r, err := rates.Look(ctx, d.in, "status", "", key)
 	if err != nil || r.Period == 0 && r.Until.IsZero() {
@@ -35,7 +35,7 @@ func (d *Desk) rate(ctx context.Context, key string) string {
 	return text
 }
 
-// JobName returns a name for people of the job that a lock is bound to: a lock that cools down is bound to none.
+// JobName returns the name of a job for display. The job of a lock that cools down is no job of asynq.
 func JobName(job string) string {
 	if after, cools := envelope.ParseCooling(job); cools {
 		return "none: cools down after " + after
@@ -43,7 +43,7 @@ func JobName(job string) string {
 	return job
 }
 
-// rateWait says that the task waits for the rate of a key, and what ends that, or returns "".
+// rateWait returns a sentence if the task waits for the rate of a key, with what ends the wait, or "".
 func (s *story) rateWait() string {
 	key, until, ok := jobline.RateOf(s.task.LastError)
 	if !ok {

@@ -15,20 +15,20 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Sequence is the line of jobs behind one key whose job was enqueued in a sequence, or for which jobs wait.
+// Sequence is the line of jobs of a key: the job that has the key was enqueued in a sequence, or jobs wait for the key.
 type Sequence struct {
 	Key   string        `json:"key"`
 	State SequenceState `json:"state"`
 	Why   string        `json:"why"`            // in sentences: what the job in front does, or why it does not proceed
 	Since Time          `json:"since,omitzero"` // since when Why has been true; of a halted sequence: when its job failed
 
-	Job     string `json:"job,omitempty"`   // in front, as "queue/taskID"; empty if a process has the key or it is free
+	Job     string `json:"job,omitempty"`   // the job in front, as "queue/taskID"; empty if a process has the key or the key is free
 	Error   string `json:"error,omitempty"` // the last error of that job
 	Task    *Task  `json:"task,omitempty"`  // of that job
-	Lock    Lock   `json:"lock"`            // of the key, or of the slot that was taken first; without Line, Permits and Task
+	Lock    Lock   `json:"lock"`            // of the key, or of the slot that has been taken longest; without Line, Permits and Task
 	Running int    `json:"running"`         // how many jobs and processes have the key or one of its slots
 	Limit   int    `json:"limit,omitempty"` // how many jobs may run at a time; 0 if it is not known
-	Waiting int    `json:"waiting"`         // how many wait; for a while this includes waiters that have died
+	Waiting int    `json:"waiting"`         // how many jobs and callers wait; for a while this includes waiters that have died
 
 	// Actions are what an operator may do, the mildest first.
 	Actions []Offer `json:"actions"`
@@ -41,23 +41,23 @@ type SequenceState string
 const (
 	SequenceHalted  SequenceState = "halted"  // the job in front has failed for good, and the others wait until an operator decides
 	SequenceStuck   SequenceState = "stuck"   // nothing starts the next job by itself, or nothing in time
-	SequenceWaiting SequenceState = "waiting" // the job in front waits for a worker, for its time or for its next attempt
+	SequenceWaiting SequenceState = "waiting" // the job in front waits for a worker, for its start time or for its next attempt
 	SequenceRunning SequenceState = "running" // an attempt runs
 )
 
 var sequenceStates = []SequenceState{SequenceHalted, SequenceStuck, SequenceWaiting, SequenceRunning}
 
-// SequencesQuery says which sequences Desk.Sequences shows. The zero value shows all.
+// SequencesQuery says which sequences Desk.Sequences shows. The zero value shows all sequences.
 type SequencesQuery struct {
 	Prefix string `query:"prefix"` // of the key
-	Halted bool   `query:"halted"` // only those that have halted; then the tasks of jobs that run are not looked up
+	Halted bool   `query:"halted"` // only sequences that have halted; then the tasks of running jobs are not looked up
 
 	Share    float64 // as in JobsQuery
 	Progress func(done float64)
 }
 
-// CompareSequences orders sequences: those that have halted first, then those that are stuck, in each case the oldest
-// trouble first; then the others, the longest line first.
+// CompareSequences orders sequences: first those that have halted, then those that are stuck, both with the oldest
+// trouble first; then all others, the longest line first.
 func CompareSequences(a, b Sequence) int {
 	rank := func(s Sequence) int { return min(slices.Index(sequenceStates, s.State), 2) }
 	if n := cmp.Compare(rank(a), rank(b)); n != 0 {
@@ -69,10 +69,10 @@ func CompareSequences(a, b Sequence) int {
 	return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), strings.Compare(a.Key, b.Key))
 }
 
-// Sequences iterates over the sequences, in no particular order: see CompareSequences. It finds them in the index of
-// jobs, which it reads completely before it yields the first. Then it reads the records of the keys, and the tasks of the
-// jobs in front, so a long line costs little more than a short one. A sequence of one job without waiters is included.
-// Errors are those of Jobs.
+// Sequences iterates over the sequences, in no particular order: see CompareSequences. It reads the whole index of jobs
+// before it yields the first sequence. After that it reads only the records of the keys and the tasks of the jobs in
+// front, so a long line costs little more than a short one. A sequence of one job without waiters is included. Errors are
+// those of Jobs.
 func (d *Desk) Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequence, error] {
 	return func(yield func(Sequence, error) bool) {
 		keeper, err := d.Keeper(ctx)
@@ -110,7 +110,7 @@ func (d *Desk) Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequen
 	}
 }
 
-// jobLine is what the index of jobs says about the line of a key.
+// jobLine is what the index of jobs has about the line of a key.
 type jobLine struct {
 	entries int                 // jobs that have the key or a slot, and jobs that wait
 	slots   map[string]struct{} // the keys of the slots that jobs have or had
@@ -119,7 +119,7 @@ type jobLine struct {
 // jobLines maps keys to their lines of jobs.
 type jobLines map[string]*jobLine
 
-// note counts an entry of the index of jobs, if the key of its line begins with the prefix.
+// note adds an entry of the index of jobs to its line, if the key of the line begins with the prefix.
 func (lines jobLines) note(l driver.Entry, prefix string) {
 	line, slot := driver.LineOf(l.Key)
 	if role, _, _ := roleOf(line); role != RoleLock || !strings.HasPrefix(line, prefix) {
@@ -160,7 +160,7 @@ func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines jobLines, k
 		own := recs[:1+len(lines[key].slots)]
 		recs = recs[len(own):]
 		s := &line{Sequence: Sequence{Key: key, Lock: lockOf(own[0]), Waiting: own[0].Waiters}}
-		held := 0 // by jobs
+		held := 0 // keys and slots that jobs have
 		for i, rec := range own {
 			l := lockOf(rec)
 			if !l.Locked() {
@@ -181,7 +181,7 @@ func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines jobLines, k
 			s.Job, s.Task = l.Job, new(Task)
 			jobs, tasks = append(jobs, s.Job), append(tasks, s.Task)
 		case !s.jobsWait:
-			continue // entries of locks that have ended
+			continue // the entries are of locks that have ended
 		}
 		found = append(found, s)
 	}
@@ -192,7 +192,7 @@ func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines jobLines, k
 			s.Limit = s.Task.Limit
 		}
 		if s.Limit == 0 && !s.jobsWait {
-			continue // the lock of a job of no sequence
+			continue // the key is the lock of a job that is in no sequence
 		}
 		s.judge(keeper)
 		sequences = append(sequences, s.Sequence)
@@ -200,7 +200,7 @@ func (d *Desk) sequencesOf(ctx context.Context, keys []string, lines jobLines, k
 	return sequences, nil
 }
 
-// judge sets what follows from the lock and the task.
+// judge sets State, Why and the fields that follow from the lock and the task.
 func (s *Sequence) judge(keeper Keeper) {
 	st := story{Lock: s.Lock, keeper: keeper, known: true, now: s.Lock.Now.Time}
 	if s.Waiting > 0 {
@@ -217,7 +217,7 @@ func (s *Sequence) judge(keeper Keeper) {
 	s.Actions = st.actions(st.frees())
 }
 
-// ofNoJob judges a sequence whose key a process has, or whose key is free.
+// ofNoJob judges a sequence whose key is free, or is locked by a process.
 func (s *Sequence) ofNoJob(st *story) {
 	switch l := s.Lock; {
 	case l.State == joblock.StateHeld:
@@ -232,7 +232,7 @@ func (s *Sequence) ofNoJob(st *story) {
 	}
 }
 
-// ofJob judges a sequence whose key a job has.
+// ofJob judges a sequence whose key is locked for a job.
 func (s *Sequence) ofJob(st *story) {
 	s.Why = st.doing()
 	t := &st.task

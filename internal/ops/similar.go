@@ -9,15 +9,15 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Unknown reports whether nothing is known about the key of a lock that Desk.Lock or Explain has read: the store has no
-// record of it, no rate is in use, and there are no waiters. The key may be mistyped; see SimilarTo.
+// Unknown reports whether Desk.Lock or Explain found nothing about the key: the store has no record of it, it has no rate
+// and no pause, and there are no waiters. The key may be mistyped; see SimilarTo.
 func (l Lock) Unknown() bool {
 	return l.Fence == 0 && l.State == joblock.StateFree && l.Permits == nil && l.Waiters == 0 && l.Rate == "" && len(l.Line) == 0 && len(l.Paused) == 0
 }
 
-// Similar are the keys that resemble a text, for people who have mistyped a key.
+// Similar are the keys that resemble a text, for an operator who may have mistyped a key.
 type Similar struct {
-	Keys   []string // the most similar first, five at most; those of limits and sequences, and not of their permits and slots
+	Keys   []string // the most similar first, five at most; for permits and slots, the key of the limit or sequence
 	Looked int      // how many keys were looked at
 	Begin  int      // how many of them begin with the text
 }
@@ -25,11 +25,12 @@ type Similar struct {
 // mostSimilar is the maximum number of keys of a Similar.
 const mostSimilar = 5
 
-// SimilarAmong is the query for the locks to pass to SimilarTo; it includes free keys that the store still remembers.
+// SimilarAmong returns the query for the locks to pass to SimilarTo; it includes free keys that the store still
+// remembers.
 func SimilarAmong() LocksQuery { return LocksQuery{Ended: true} }
 
 // SimilarTo looks among locks for keys that resemble text. With prefix, only the beginning of a key counts. If locks
-// yields an error, the result covers those before it.
+// yields an error, the result covers the locks before it.
 func SimilarTo(text string, prefix bool, locks iter.Seq2[Lock, error]) (s Similar, err error) {
 	type match struct {
 		key   string
@@ -37,7 +38,7 @@ func SimilarTo(text string, prefix bool, locks iter.Seq2[Lock, error]) (s Simila
 	}
 	var best []match
 	is := folded(text)
-	seen := make(map[string]bool) // of limits and sequences, whose keys come several times
+	seen := make(map[string]bool) // limits and sequences that were compared, whose keys come several times
 	for l, lerr := range locks {
 		if err = lerr; err != nil {
 			break
@@ -88,7 +89,7 @@ func folded(text string) []rune {
 // likeness returns how much key differs from text, and whether it is similar at all. Both must be folded.
 func likeness(text, key []rune, prefix bool) (score int, similar bool) {
 	const far = 100
-	most := min(4, 1+len(text)/5) // typing errors
+	most := min(4, 1+len(text)/5) // the number of typing errors that are allowed
 	if prefix {
 		key = key[:min(len(key), len(text)+most)]
 	}
@@ -98,15 +99,15 @@ func likeness(text, key []rune, prefix bool) (score int, similar bool) {
 		}
 	}
 	if short := min(len(text), len(key)); !prefix && short >= 3 && (contains(key, text) || contains(text, key)) {
-		return far, true // a part was left out, or is too much
+		return far, true // a part is missing, or there is an extra one
 	}
 	return 0, false
 }
 
 func contains(text, part []rune) bool { return strings.Contains(string(text), string(part)) }
 
-// distance returns how many characters have to be typed, left out, replaced or swapped with the next one to get from a to
-// b; with prefix, to get to some beginning of b.
+// distance returns how many characters have to be inserted, deleted, replaced or swapped with their neighbor to get from
+// a to b; with prefix, to get to some beginning of b.
 func distance(a, b []rune, prefix bool) int {
 	before, row, next := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {

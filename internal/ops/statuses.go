@@ -7,8 +7,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Statuses reads the records of keys, in the order of keys, and nothing else: Lock also reads the line, the permits and
-// the job. With an error there are no locks. Errors are those of Lock.
+// Statuses reads only the records of keys, in the order of keys; Lock also reads the line, the permits and the job. With
+// an error it returns no locks. Errors are those of Lock.
 func (d *Desk) Statuses(ctx context.Context, keys ...string) ([]Lock, error) {
 	const op = "status"
 	if err := d.in.Check(op, keys...); err != nil {
@@ -25,11 +25,11 @@ func (d *Desk) Statuses(ctx context.Context, keys ...string) ([]Lock, error) {
 	return locks, nil
 }
 
-// inspectFew is how many records one call reads. A Redis store serves no other client during a call: some hundredths of a
-// millisecond for 32 records.
+// inspectFew is how many records a single call reads. A Redis store serves no other client during a call, which takes
+// some hundredths of a millisecond for 32 records.
 const inspectFew = 32
 
-// inspect reads many records, inspectFew at a time. key is the Key of an error.
+// inspect reads many records, inspectFew at a time. The parameter key becomes the Key of an error.
 func (d *Desk) inspect(ctx context.Context, op, key string, keys []string) ([]driver.Record, error) {
 	recs := make([]driver.Record, 0, len(keys))
 	for part := range slices.Chunk(keys, inspectFew) {

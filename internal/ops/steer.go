@@ -33,7 +33,8 @@ var (
 	cancellable = []TaskState{"active"}
 )
 
-// Check returns the error with which an action refuses a task that is in this state, or that is not known, or nil.
+// Check returns the error with which the action with this name refuses the task, because of its state or because the
+// state is not known, or nil.
 func (t Task) Check(name string) error {
 	states := []TaskState{t.State}
 	if v := VerbOf(name); v != nil && v.States != nil {
@@ -42,11 +43,11 @@ func (t Task) Check(name string) error {
 	return t.in(name, states)
 }
 
-// ErrMovedOn means that a task is no longer at the step that the request names. It matches joblock.ErrBusy.
+// ErrMovedOn means that a task is no longer at the step that the request named. It matches joblock.ErrBusy.
 var ErrMovedOn error = &refused{"the task has moved on", joblock.ErrBusy, nil}
 
 // CheckStep returns the error with which an action refuses a task that is no longer at the given Step, or nil. The step
-// "" allows every task.
+// "" matches any task.
 func (t Task) CheckStep(action string, step string) error {
 	if step == "" || t.Step == step {
 		return nil
@@ -54,21 +55,21 @@ func (t Task) CheckStep(action string, step string) error {
 	return refusal(action, t.Job(), ErrMovedOn, fmt.Sprintf("the task has moved on: it is at step %s by now, not at %s", cmp.Or(t.Step, string(t.State)), visible(step)))
 }
 
-// RunTask makes asynq run now a task that is scheduled, waits for a retry or is archived. A job that has halted its
-// sequence then continues under its lock. A task whose job waits for its turn in a line is refused: it would only go back
-// to waiting.
+// RunTask makes asynq run a task now that is scheduled, waits for a retry or is archived. A job that has halted its
+// sequence then continues under its lock. RunTask refuses a task whose job waits for its turn in a line, because the task
+// would only go back to waiting.
 //
-// asynq has no call that checks the step of a task, so Desk checks it just before: a task that moves on in between is
-// changed all the same, if its new state fits.
+// asynq has no call that checks the step of a task, so RunTask checks the step just before: a task that moves on in
+// between is run nevertheless, if its new state allows it.
 //
-// Errors, after which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step, runs,
-// is about to run, waits in a line, or was completed and is not in the archive, ErrInvalid, and ErrNotRecorded. After
-// ErrUnavailable the task may run.
+// Errors, after which nothing was changed: ErrNotFound if there is no such task; ErrBusy if the task has another step,
+// runs, is about to run, waits in a line, or was completed and is not in the archive; ErrInvalid; and ErrNotRecorded.
+// After ErrUnavailable the task may run.
 type RunTask struct {
 	Queue  string `path:"queue"`
 	ID     string `path:"id"`
 	Step   string `match:"task"`  // the Task.Step that the operator has seen; "" means any step
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // Verb implements Action.
@@ -78,11 +79,11 @@ func (req RunTask) perform(ctx context.Context, d *Desk) (ActionResult, error) {
 	return steering{d, ActRunTask, req}.do(ctx, func(s Steerer) error { return s.RunTask(req.Queue, req.ID) })
 }
 
-// DropTask deletes a task that does not run. The keeper then gives its lock or its place in line to the next, within a
-// minute or so. See RunTask about the step.
+// DropTask deletes a task that does not run. A keeper then gives its lock or its place in line to the next, within about
+// a minute. See RunTask about the step.
 //
 // Errors, after which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step or
-// runs, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may be gone.
+// runs, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may have been deleted.
 type DropTask struct {
 	Queue  string `path:"queue"`
 	ID     string `path:"id"`
@@ -98,13 +99,13 @@ func (req DropTask) perform(ctx context.Context, d *Desk) (ActionResult, error) 
 }
 
 // ArchiveTask takes a task that does not run out of its queue, and keeps it in asynq's archive for inspection or a later
-// run: see RunTask. The keeper then gives its lock or its place in line to the next, within a minute or so; a job that is
-// run later acquires its lock again, or stands in line again. But the key of a sequence that halts on failure stays with
+// run: see RunTask. A keeper then gives its lock or its place in line to the next, within about a minute; a job that is
+// run later acquires its lock again, or joins the line again. But the key of a sequence that halts on failure stays with
 // the job: the sequence halts. asynq deletes archived tasks after 90 days, and the oldest beyond 10,000. See RunTask
 // about the step.
 //
 // Errors, after which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step,
-// runs, or has ended, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may be archived.
+// runs, or has ended, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the task may have been archived.
 type ArchiveTask struct {
 	Queue  string `path:"queue"`
 	ID     string `path:"id"`
@@ -119,19 +120,19 @@ func (req ArchiveTask) perform(ctx context.Context, d *Desk) (ActionResult, erro
 	return steering{d, ActArchive, RunTask(req)}.do(ctx, func(s Steerer) error { return s.ArchiveTask(req.Queue, req.ID) })
 }
 
-// CancelTask cancels the context of the handler that runs a task. The attempt then ends as after a timeout, if the
-// handler respects its context. asynq sends the message once: a process that is cut off does not get it. See RunTask
+// CancelTask cancels the context of the handler that runs a task. If the handler respects its context, the attempt then
+// ends as it does after a timeout. asynq sends the message once: a process that is cut off does not get it. See RunTask
 // about the step. asynq cancels by the ID alone, so CancelTask refuses a task while a task of another queue with the same
 // ID runs.
 //
 // With a Then, CancelTask waits up to EndWait for the handler to return, and deletes or archives the task before another
-// attempt begins. If one begins all the same, CancelTask cancels that one too. ActionResult.Outcome says what happened to the
-// task. A task that succeeds meanwhile is left alone; so is one whose handler does not return in time, which the record
-// says (OutcomeAsked).
+// attempt begins. If an attempt begins nevertheless, CancelTask cancels that one too. ActionResult.Outcome says what
+// happened to the task. A task that succeeds meanwhile is left alone. So is a task whose handler does not return in time;
+// the record then has OutcomeAsked.
 //
 // Errors, after which nothing was changed: ErrNotFound if there is no such task, ErrBusy if the task has another step,
 // does not run, or is not the only running task with its ID, ErrInvalid, and ErrNotRecorded. After ErrUnavailable the
-// message may be sent, and with a Then the task may be deleted or archived.
+// message may have been sent, and with a Then the task may have been deleted or archived.
 type CancelTask struct {
 	Queue  string `path:"queue"`
 	ID     string `path:"id"`
@@ -163,7 +164,7 @@ func (req CancelTask) perform(ctx context.Context, d *Desk) (ActionResult, error
 	})
 }
 
-// task returns the part of req that all actions on tasks have.
+// task returns the part of req that all actions on tasks share.
 func (req CancelTask) task() RunTask {
 	return RunTask{Queue: req.Queue, ID: req.ID, Step: req.Step, Reason: req.Reason}
 }
@@ -175,7 +176,7 @@ type steering struct {
 	req    RunTask
 }
 
-// do changes the task, if its state allows the action.
+// do changes the task if its state allows the action.
 func (s steering) do(ctx context.Context, do func(Steerer) error) (ActionResult, error) {
 	d, action, req := s.d, s.action, s.req
 	job := envelope.Job(req.Queue, req.ID)
@@ -187,7 +188,7 @@ func (s steering) do(ctx context.Context, do func(Steerer) error) (ActionResult,
 	}
 	t, no := s.task(ctx)
 	if errors.Is(no, joblock.ErrUnavailable) {
-		no = nil // it may not be refused
+		no = nil // whether the task must be refused is not known
 	}
 	return d.record(ctx, req.Reason, AuditEntry{Action: action, Key: job, Step: req.Step, Keys: t.keys}, no, func(ctx context.Context) error {
 		t, err := s.task(ctx)
@@ -233,8 +234,8 @@ func (s steering) task(ctx context.Context) (Task, error) {
 	return t, err
 }
 
-// checkTurn returns the error with which RunTask refuses a task whose job waits in a line, because it would go back to
-// waiting. A task whose turn has come may be run.
+// checkTurn returns the error with which RunTask refuses a task whose job waits in a line, because the task would go back
+// to waiting. A task whose turn has come is not refused.
 func (s steering) checkTurn(ctx context.Context, t Task) error {
 	if !t.Waits || t.Sequence == "" {
 		return nil
@@ -270,8 +271,8 @@ func (t Task) in(action string, states []TaskState) error {
 	return refusal(action, t.Job(), joblock.ErrBusy, detail)
 }
 
-// refused is an error about a job or a sequence that matches a sentinel of package joblock, whose own text is about
-// locks.
+// refused is an error about a job or a sequence that matches a sentinel of package joblock. The sentinel's own text is
+// not shown, because it is about locks.
 type refused struct {
 	text     string
 	sentinel error
@@ -281,16 +282,16 @@ type refused struct {
 func (e *refused) Error() string { return e.text }
 func (e *refused) Unwrap() error { return e.sentinel }
 
-// Away returns the Redis client's error for an unanswered read, otherwise nil.
+// Away returns the Redis client's error of a read that got no answer, otherwise nil.
 func (e *refused) Away() error { return e.away }
 
 func refusal(action string, job string, sentinel error, detail string) error {
 	return &refused{fmt.Sprintf("%s %q: %s", action, job, detail), sentinel, nil}
 }
 
-// SkipJob moves a sequence on past the job that has failed and halts it: SkipJob frees the key, and the next job in line
-// gets the key and is started. The task of the failed job stays in asynq's archive. If the key has another fence by now,
-// SkipJob changes nothing.
+// SkipJob moves a sequence past a failed job that halts it: SkipJob frees the key, and the next job in line gets the key
+// and is started. The task of the failed job stays in asynq's archive. If the key has another fence by now, SkipJob
+// changes nothing.
 //
 // Errors, after which the sequence stays as it is:
 //
@@ -298,11 +299,11 @@ func refusal(action string, job string, sentinel error, detail string) error {
 //	ErrNotOwner      the key has another fence by now
 //	ErrNotFound      no job has the key
 //	ErrBusy          the job that has the key has not failed
-//	ErrInvalid       the key, the fence, the reason or the name of who acts is bad
+//	ErrInvalid       the key, the fence, the reason or the operator's name is bad
 //	ErrClosed
 //
-// ErrUnavailable means that asynq has not answered, in which case the sequence stays as it is, or that the locks' store
-// has not, in which case the sequence may have moved on.
+// ErrUnavailable means that asynq did not answer, in which case the sequence stays as it is, or that the locks' store did
+// not, in which case the sequence may have moved on.
 type SkipJob struct {
 	Key    string `json:"key"`    // of the sequence
 	Fence  int64  `match:"lock"`  // of the holding that the operator has seen: Sequence.Lock.Fence

@@ -36,16 +36,16 @@ type Task struct {
 	State    TaskState `json:"state"`
 	Problem  string    `json:"problem,omitempty"` // with TaskUnknown, in a sentence
 
-	// Step identifies where the task stands: its state, its attempt and when asynq last wrote an end of an attempt. It
-	// changes whenever the task moves on; "" if asynq does not show the task.
+	// Step identifies where the task stands: its state, its attempt, and when asynq last recorded the end of an attempt.
+	// It changes whenever the task moves on; "" if asynq does not show the task.
 	Step string `json:"step,omitempty"`
 
-	// Attempt is the number of the running or last attempt, from 1; 0 if none has begun. Attempts is how many the author
-	// of the task allows.
+	// Attempt is the number of the running or last attempt, from 1; 0 if none has begun. Attempts is how many attempts
+	// the task's options allow.
 	Attempt  int `json:"attempt,omitempty"`
 	Attempts int `json:"attempts,omitempty"`
 
-	NextAt       Time   `json:"next_at,omitzero"` // when asynq takes a task that is scheduled or in retry; zero if the task Waits
+	NextAt       Time   `json:"next_at,omitzero"` // when asynq moves a scheduled or retried task to its queue; zero if the task Waits
 	LastError    string `json:"last_error,omitempty"`
 	LastFailedAt Time   `json:"last_failed_at,omitzero"`
 	CompletedAt  Time   `json:"completed_at,omitzero"`
@@ -55,32 +55,32 @@ type Task struct {
 
 	Crashed bool `json:"crashed,omitempty"` // active, but no process renews asynq's lease: asynq will take the task over
 	Paused  bool `json:"paused,omitempty"`  // the queue is paused: asynq begins no attempt
-	Waits   bool `json:"waits,omitempty"`   // the task waits for its turn in a line, or was waiting when the turn came
-	Snoozed bool `json:"snoozed,omitempty"` // archived, but only for the pause of a snooze
+	Waits   bool `json:"waits,omitempty"`   // the task waits for its turn in a line, or its turn came just now
+	Snoozed bool `json:"snoozed,omitempty"` // archived, but only for the time of a snooze
 	Halts   bool `json:"halts,omitempty"`   // if the task has failed for good, its sequence halts
 
-	// Sequence is the key of the task's sequence, in whose line the task waits for its turn, and Limit is how many of its jobs
-	// may run at a time; "" and 0 if the task is of no sequence.
+	// Sequence is the key of the task's sequence, in whose line the task waits for its turn, and Limit is how many of its
+	// jobs may run at a time; "" and 0 if the task is in no sequence.
 	Sequence string `json:"sequence,omitempty"`
 	Limit    int    `json:"limit,omitempty"`
 
-	// Chain says which step of a chain the task is and which follow, such as "step 2 of 3, then notify"; "" if the task is of
-	// no chain. Steps that a handler adds are counted when they are enqueued.
+	// Chain says which step of a chain the task is and which steps follow, such as "step 2 of 3, then notify"; "" if the
+	// task is in no chain. Steps that a handler adds are counted when they are enqueued.
 	Chain string `json:"chain,omitempty"`
 
-	owners []string // digests of the tokens in the task's header, as far as the header can be believed
-	keys   []string // of these tokens
+	owners []string // digests of the tokens in the task's header, as far as the header is genuine
+	keys   []string // the keys of these tokens
 	hidden bool     // the caller may not see the task
-	// members is how many tasks of a group asynq has aggregated into the task, as far as the header can be believed.
+	// members is how many tasks of a group asynq has aggregated into the task, as far as the header is genuine.
 	members int
-	next    []chain.Step // that follow in the chain, likewise
+	next    []chain.Step // the steps that follow in the chain, as far as the header is genuine
 
-	// untilStart has the keys that the job has only until it starts, and cooldowns says for how long a key stays taken after that,
-	// or after the job is done; likewise.
+	// untilStart has the keys that the job has only until it starts. cooldowns says how long each key stays taken after that, or
+	// after the job is done. Both only as far as the header is genuine.
 	untilStart []string
 	cooldowns  map[string]time.Duration
 
-	// cancels says that the job was enqueued with handoff.CancelInProgress, as far as the header can be believed.
+	// cancels says that the job was enqueued with handoff.CancelInProgress, as far as the header is genuine.
 	cancels bool
 }
 
@@ -95,11 +95,11 @@ func (t *Task) undone() string {
 // carries reports whether the header of the task has the token of the lock.
 func (t Task) carries(l Lock) bool { return slices.Contains(t.owners, l.Owner) }
 
-// ParseJob returns the queue and the ID of the task that a job names, as Task.Job does. ok is false for a text that names
-// no task.
+// ParseJob is the inverse of Task.Job: it returns the queue and the ID of the task with this name. ok is false for a text
+// that names no task.
 func ParseJob(job string) (queue, id string, ok bool) { return envelope.ParseJob(job) }
 
-// Job returns the name under which locks are bound to the task.
+// Job returns the name of the task, as the locks that are bound to the task have it.
 func (t Task) Job() string { return envelope.Job(t.Queue, t.ID) }
 
 // Ended reports whether asynq will not run the task again by itself.
@@ -107,9 +107,9 @@ func (t Task) Ended() bool {
 	return t.State == "archived" && !t.Snoozed || t.State == "completed" || t.State == TaskAbsent
 }
 
-// Carried returns the keys of the locks that the task of job carries by a genuine header, which only a program that reads
-// the locks' store can have written. A lock that is bound to the job is no evidence: the lock's own holder binds it. The
-// result is empty if there is no such task, and for a task with no header, a forged one, or one of another store.
+// Carried returns the keys of the locks that the task of job carries, according to a genuine header, which only a program
+// that can read the locks' store can have written. A lock that is bound to the job is no evidence, because the lock's own
+// holder binds it. The result is empty if there is no such task, or its header is missing, forged or of another store.
 //
 // The error matches joblock.ErrUnavailable if asynq or the store did not answer, or if only a newer build can read the header.
 func (d *Desk) Carried(ctx context.Context, job string) ([]string, error) {
@@ -136,7 +136,8 @@ func (d *Desk) Carried(ctx context.Context, job string) ([]string, error) {
 	return keys, nil
 }
 
-// CarriesOnly reports whether the task of job carries locks, and only on keys that may allows: see Carried.
+// CarriesOnly reports whether the task of job carries locks, and only locks on keys for which may returns true: see
+// Carried.
 func (d *Desk) CarriesOnly(ctx context.Context, job string, may func(key string) bool) (bool, error) {
 	keys, err := d.Carried(ctx, job)
 	return len(keys) > 0 && !slices.ContainsFunc(keys, func(key string) bool { return !may(key) }), err
@@ -182,7 +183,7 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 	default:
 		t.Attempt = info.Retried
 		if info.State == asynq.TaskStateCompleted || info.State == asynq.TaskStateArchived && failedForGood(info, t.Attempts) {
-			t.Attempt++ // the attempt that has ended the task is not counted as a retry
+			t.Attempt++ // asynq does not count the attempt that ended the task as a retry
 		}
 	}
 	t.Attempt = min(t.Attempt, max(t.Attempts, info.Retried))
@@ -191,15 +192,15 @@ func taskOf(db Database, info *asynq.TaskInfo) Task {
 		t.Step += fmt.Sprintf("-%d", end.Unix())
 	}
 	if t.Waits {
-		t.NextAt = Time{} // a day away, which means nothing
+		t.NextAt = Time{} // asynq's time is a day away, and means nothing
 		if strings.Contains(t.LastError, jobline.WaitText) {
-			t.LastError, t.LastFailedAt = "", Time{} // it has not failed: it was sent back to wait
+			t.LastError, t.LastFailedAt = "", Time{} // the task has not failed: it was sent back to wait
 		}
 	}
 	return t
 }
 
-// chainShown is how many steps that follow are named.
+// chainShown is how many of the steps that follow are named.
 const chainShown = 3
 
 // chainText returns Task.Chain.
@@ -214,9 +215,9 @@ func chainText(c *chain.Chain) string {
 	return text
 }
 
-// failedForGood reports whether an attempt has archived a task: the last one that the author allows, or one that failed
-// with asynq.SkipRetry. Otherwise another client has archived it before its next attempt. asynq does not record which, so
-// a task that was archived before its last attempt counts as one whose last attempt has failed.
+// failedForGood reports whether an attempt archived the task: the last one that the task's options allow, or one that
+// failed with asynq.SkipRetry. Otherwise another client archived the task. asynq does not record which: a task that
+// another client archived while only its last attempt was left counts as failed.
 func failedForGood(info *asynq.TaskInfo, attempts int) bool {
 	return !info.LastFailedAt.IsZero() &&
 		(info.Retried == 0 || info.Retried+1 >= attempts || strings.Contains(info.LastErr, asynq.SkipRetry.Error()))
