@@ -34,8 +34,8 @@ const (
 	maxFile       = 8 << 20
 	// checkFile is how often a file of accounts is checked for changes.
 	checkFile = time.Second
-	// settled is how old the time of a change must be before the file counts as unchanged while that time stays the same:
-	// the clocks of file systems are coarse.
+	// settled is how old a file's modification time must be before the file counts as unchanged while that time stays the
+	// same: the clocks of file systems are coarse.
 	settled = 2 * time.Second
 )
 
@@ -54,12 +54,12 @@ const (
 // A token is "jl_", the id, "_" and a secret, as [NewAccountToken] makes it. A client sends its token as Authorization:
 // Bearer. A client without that header is known by its certificate, if the TLS server has verified the certificate.
 //
-// The file is read again at most a second after it has changed, or after another file has taken its place. If the
-// changed file is bad, such as one that is only half written, the accounts of the last good file stay in use, and this is
-// logged once for each change. To change the file in one step, write another file and rename it. A file that users other
-// than its owner and its group may write is bad, too.
+// The file is read again at most a second after it changes or is replaced. If the changed file is bad, for example half
+// written, the accounts of the last good file stay in use, and this is logged once for each change. To change the file in
+// one step, write another file and rename it. A file that anyone but its owner and its group may write counts as bad,
+// too.
 //
-// A stream, and a request that waits, ends at most eleven seconds after its account is removed or has lost the right.
+// A stream, or a request that waits, ends at most eleven seconds after its account is removed or loses the right.
 type Accounts struct {
 	path   string
 	logger *slog.Logger
@@ -71,7 +71,7 @@ type Accounts struct {
 	seen    fileState
 }
 
-// fileState is a file as it was read.
+// fileState is the state of a file when it was read.
 type fileState struct {
 	info    os.FileInfo // nil if there was no file
 	read    time.Time
@@ -79,7 +79,7 @@ type fileState struct {
 	problem string // why the file could not be read
 }
 
-// stands reports whether the file at path is certainly the one that was read. A pipe is read once.
+// stands reports whether the file at path is certainly still the one that was read. A pipe is read only once.
 func (f *fileState) stands(path string) bool {
 	if f.problem == "" && f.info != nil && !f.info.Mode().IsRegular() {
 		return true
@@ -100,10 +100,10 @@ type account struct {
 	token  bool
 }
 
-// noAccount stands in for the account of an unknown id, so that checking one takes as long as for a known id.
+// noAccount stands in for the account of an unknown id, so that a check takes as long as for a known id.
 var noAccount = &account{}
 
-// OpenAccounts reads the accounts in the file at path. The logger may be nil, for slog.Default().
+// OpenAccounts reads the accounts in the file at path. If logger is nil, it uses slog.Default().
 func OpenAccounts(path string, logger *slog.Logger) (*Accounts, error) {
 	if logger == nil {
 		logger = slog.Default()
@@ -123,7 +123,7 @@ func OpenAccounts(path string, logger *slog.Logger) (*Accounts, error) {
 	return a, nil
 }
 
-// NewAccountToken returns a new token for the account id, and the digest that goes into the file of accounts.
+// NewAccountToken returns a new token for the account id, and the token's digest for the file of accounts.
 func NewAccountToken(id string) (token, digest string, err error) {
 	if err := checkID(id); err != nil {
 		return "", "", err
@@ -149,7 +149,7 @@ func (a *Accounts) Authorize(r *http.Request) (Principal, error) {
 	return Principal{}, ErrUnauthorized
 }
 
-// byToken compares digests in constant time, also with the digest of no account if the id is unknown.
+// byToken compares digests in constant time. If the id is unknown, it compares with noAccount's digest.
 func (k *accounts) byToken(header string) (Principal, error) {
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || len(token) > maxTokenBytes {
@@ -183,8 +183,8 @@ func (k *accounts) byChain(chains [][]*x509.Certificate) (Principal, error) {
 	return Principal{}, ErrUnauthorized
 }
 
-// refresh reads the file again if it has changed. A request waits while another one reads the file: with the previous
-// accounts it could be admitted after its account was removed.
+// refresh reads the file again if it has changed. Meanwhile other requests wait: with the previous accounts, a request
+// could be admitted after its account was removed.
 func (a *Accounts) refresh() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -214,7 +214,7 @@ func (a *Accounts) refresh() {
 	a.warn(known)
 }
 
-// warn logs the accounts with a prefix that covers more than it seems to cover.
+// warn logs the accounts that have a prefix that covers more than it seems to.
 func (a *Accounts) warn(known *accounts) {
 	for _, id := range slices.Sorted(maps.Keys(known.byID)) {
 		for _, prefix := range known.byID[id].who.Prefixes {
@@ -225,7 +225,7 @@ func (a *Accounts) warn(known *accounts) {
 	}
 }
 
-// fileAccount is an account as the file has it.
+// fileAccount is an account as the file represents it.
 type fileAccount struct {
 	ID          string     `json:"id"`
 	SHA256      string     `json:"sha256"`
@@ -236,7 +236,7 @@ type fileAccount struct {
 	Expires     *time.Time `json:"expires"`
 }
 
-// names is a list that is not null. Null would read like no list, which restricts nothing.
+// names is a list that must not be null: null would be decoded like an absent list, which restricts nothing.
 type names []string
 
 func (n *names) UnmarshalJSON(text []byte) error {
@@ -246,8 +246,8 @@ func (n *names) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(n))
 }
 
-// readAccounts reads the file at path. state is taken before the file is read, so that a later change is noticed.
-// See files.Read for patience.
+// readAccounts reads the file at path. It takes state before it reads the file, so that a later change is noticed. See
+// files.Read for patience.
 func readAccounts(path string, patience time.Duration) (text []byte, state fileState, err error) {
 	bad := func(err error) ([]byte, fileState, error) {
 		state.problem = err.Error()
@@ -257,7 +257,7 @@ func readAccounts(path string, patience time.Duration) (text []byte, state fileS
 	if text, state.info, err = files.Read(path, maxFile, patience); err != nil {
 		return bad(err)
 	}
-	if mode := state.info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o002 != 0 { // Windows has no such modes
+	if mode := state.info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o002 != 0 { // Windows has no such permissions
 		return bad(fmt.Errorf("%s has the mode %04o, must not be writable by others: its writers have every right", path, mode.Perm()))
 	}
 	state.digest = sha256.Sum256(text)
@@ -322,7 +322,7 @@ func (f *fileAccount) account() (*account, error) {
 	if a.who.Scopes, err = ParseScopes(f.Scopes...); err != nil {
 		return nil, err
 	}
-	// An empty prefix would allow every key, which no prefixes at all say more clearly.
+	// An empty prefix would allow every key; leaving prefixes out says that more clearly.
 	if f.Prefixes != nil && len(f.Prefixes) == 0 || slices.Contains(f.Prefixes, "") {
 		return nil, errors.New("prefixes has no prefix or an empty one; leave prefixes out to allow every key")
 	}

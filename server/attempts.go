@@ -9,17 +9,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// The bounds of the failed attempts to authenticate from one address: a rate per second, and a burst.
+// The limits of failed authentication attempts from one address: a rate per second, and a burst.
 const (
 	attemptRate  = 10
 	attemptBurst = 100
 
-	// maxAddresses bounds how many addresses are remembered. Those beyond share one allowance.
+	// maxAddresses is how many addresses are remembered. All further addresses share one allowance.
 	maxAddresses = 10_000
 )
 
-// attempts counts the requests of unknown callers, by address. A known caller is never refused for what others at its
-// address do, because behind a proxy all share one address.
+// attempts counts the requests of unknown callers, by address. A known caller is never refused because of other callers
+// at its address, because behind a proxy all callers share one address.
 type attempts struct {
 	mu     sync.Mutex // guards what follows
 	of     map[netip.Addr]*attempt
@@ -80,8 +80,8 @@ func (a *attempts) sweepLocked(now time.Time) {
 	}
 }
 
-// addressOf returns the address of a Request.RemoteAddr: for IPv6 the network of 64 bits, which one customer has to
-// itself. Clients without an address, such as those of a Unix socket, count as one address.
+// addressOf returns the address in a Request.RemoteAddr. For IPv6 it returns the /64 network, because one customer
+// usually has all of it. Clients without an address, such as those of a Unix socket, count as one address.
 func addressOf(remote string) netip.Addr {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

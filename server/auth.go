@@ -20,12 +20,12 @@ const (
 	ScopeRead    Scope = 1 << iota // to see locks, jobs and ledgers
 	ScopeLock                      // to take, renew and release locks
 	ScopeEnqueue                   // to enqueue tasks that carry locks
-	ScopeOperate                   // to free locks of others
+	ScopeOperate                   // to free other callers' locks
 	ScopeCron                      // to pause, resume and trigger cron jobs
-	ScopeAdmin                     // every right, those of later versions included
+	ScopeAdmin                     // every right, including rights of later versions
 )
 
-// scopeAny is for a route that is open to every caller with at least one right.
+// scopeAny is for a route that accepts any caller with at least one right.
 const scopeAny = ScopeRead | ScopeLock | ScopeEnqueue | ScopeOperate | ScopeCron | ScopeAdmin
 
 type scopeName struct {
@@ -37,8 +37,8 @@ var scopeNames = []scopeName{
 	{ScopeRead, "read"}, {ScopeLock, "lock"}, {ScopeEnqueue, "enqueue"}, {ScopeOperate, "operate"}, {ScopeCron, "cron"}, {ScopeAdmin, "admin"},
 }
 
-// ParseScopes returns the rights with these names: read, lock, enqueue, operate, cron or admin. Without names there are no
-// rights. The error names the unknown one.
+// ParseScopes returns the rights with these names: read, lock, enqueue, operate, cron or admin. No names mean no rights.
+// The error names an unknown right.
 func ParseScopes(names ...string) (Scope, error) {
 	var all Scope
 	for _, name := range names {
@@ -71,13 +71,13 @@ type Principal struct {
 	// Scopes has the rights.
 	Scopes Scope
 
-	// Prefixes are the beginnings of the keys that the caller may use, none of them "". With AllKeys the caller may use
-	// every key, and Prefixes must be empty. With neither it may use none.
+	// Prefixes are the prefixes of the keys that the caller may use, none of them "". With AllKeys the caller may use
+	// every key, and Prefixes must be empty. With neither it may use no key.
 	Prefixes []string
 	AllKeys  bool
 
-	// Queues are the queues of asynq whose tasks the caller may see and enqueue, none of them "". AllQueues is to Queues
-	// what AllKeys is to Prefixes.
+	// Queues are the asynq queues whose tasks the caller may see and enqueue, none of them "". AllQueues allows all
+	// queues, as AllKeys allows all keys.
 	Queues    []string
 	AllQueues bool
 
@@ -119,7 +119,7 @@ func (p *Principal) check() error {
 	return nil
 }
 
-// mayTouch refuses that the caller's job takes the place of a job, or shows the job's task, if the caller could not have
+// mayTouch refuses an enqueue that would replace an existing job, or reveal its task, unless the caller could have
 // enqueued that job itself: see enqueue.Request.
 func (p *Principal) mayTouch(queue string, keys []string) error {
 	if !p.mayEnqueueIn(queue) || slices.ContainsFunc(keys, func(key string) bool { return !p.mayUse(key) }) {
@@ -128,22 +128,22 @@ func (p *Principal) mayTouch(queue string, keys []string) error {
 	return nil
 }
 
-// ErrUnauthorized is the error of an Authorizer that does not know the caller. The answer is 401. For every other error the
-// answer is 503: a failing Authorizer admits no caller.
+// ErrUnauthorized is returned by an Authorizer that does not know the caller. The server answers 401. For any other error
+// it answers 503: a failing Authorizer admits no caller.
 var ErrUnauthorized = errors.New("server: the caller is not known")
 
-// Authorizer names the caller of a request. An Authorizer must not read the body, and must be safe for concurrent use.
+// Authorizer identifies the caller of a request. It must not read the body, and must be safe for concurrent use.
 type Authorizer interface {
 	Authorize(r *http.Request) (Principal, error)
 }
 
-// AuthorizeFunc is a function as an Authorizer.
+// AuthorizeFunc makes a function an Authorizer.
 type AuthorizeFunc func(r *http.Request) (Principal, error)
 
 // Authorize calls f.
 func (f AuthorizeFunc) Authorize(r *http.Request) (Principal, error) { return f(r) }
 
-// Anyone returns the Authorizer that gives every caller every right. Server.Listen then listens on loopback only.
+// Anyone returns an Authorizer that gives every caller every right. With it, Server.Listen listens only on loopback.
 func Anyone() Authorizer { return anyone{} }
 
 type anyone struct{}
@@ -161,7 +161,7 @@ func (cfg *Config) anyone() bool {
 // expired reports whether the rights have ended.
 func (p *Principal) expired(now time.Time) bool { return !p.Expires.IsZero() && !now.Before(p.Expires) }
 
-// rightsUnknown is the problem of a caller whose rights cannot be looked up.
+// rightsUnknown returns the problem for a caller whose rights cannot be looked up.
 func rightsUnknown() *problem.Problem {
 	return problem.New(http.StatusServiceUnavailable, problem.AuthDown, "the rights of the caller cannot be looked up at the moment").Again(time.Second)
 }
@@ -170,7 +170,7 @@ func rightsEnded() *problem.Problem {
 	return problem.New(http.StatusUnauthorized, problem.Auth, "the rights of the caller have ended")
 }
 
-// whoIs asks the Authorizer.
+// whoIs calls the Authorizer, and checks what it returns.
 func (s *Server) whoIs(r *http.Request) (Principal, error) {
 	who, err := s.cfg.Authorize.Authorize(r)
 	if err == nil {
@@ -205,7 +205,7 @@ func (c *call) authorize(scope Scope) *problem.Problem {
 	return c.letIn()
 }
 
-// unknown returns the problem of a caller that is not admitted: p, or a 429 after too many failed attempts from its
+// unknown returns the answer to a caller that is not admitted: p, or a 429 after too many failed attempts from its
 // address.
 func (c *call) unknown(p *problem.Problem) *problem.Problem {
 	after := c.s.attempts.failed(c.r.RemoteAddr)

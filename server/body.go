@@ -22,7 +22,7 @@ import (
 // maxBody bounds the body of a request.
 const maxBody = 64 << 10
 
-// read reads the body of the call, which is one JSON object, into v, a pointer to a struct. A route with a body reads it
+// read decodes the body of the call, one JSON object, into the struct that v points to. A route with a body must call it
 // first.
 func (c *call) read(v any) error {
 	text, err := c.body()
@@ -49,7 +49,7 @@ func (c *call) read(v any) error {
 	if late := (*time.ParseError)(nil); errors.As(err, &late) {
 		return problem.New(http.StatusBadRequest, problem.Invalid, "a time is %s, must be like 2026-01-02T15:04:05Z", problem.Shown(strings.Trim(late.Value, `"`)))
 	}
-	// The text of other errors may repeat a part of the body.
+	// The texts of other errors may repeat a part of the body, so they are not shown.
 	return problem.New(http.StatusBadRequest, problem.Request, "the body is not a JSON object of this route")
 }
 
@@ -70,7 +70,7 @@ func (c *call) body() ([]byte, error) {
 	if err == nil {
 		c.whole = true
 		if c.timed {
-			_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // reading on is how the server notices that the client has disconnected
+			_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{}) // net/http has to read on to notice a disconnect
 		}
 		return text, nil
 	}
@@ -86,8 +86,8 @@ func (c *call) body() ([]byte, error) {
 	return nil, problem.New(http.StatusBadRequest, problem.Request, "the body has ended early")
 }
 
-// readAll reads the body to its end, of at most maxBody bytes. A body with a small Content-Length takes one allocation. For
-// a large Content-Length no memory is allocated before that much has arrived.
+// readAll reads the whole body, at most maxBody bytes. A body with a small Content-Length takes one allocation. For a
+// large Content-Length, no memory is allocated before that much has arrived.
 func (c *call) readAll() ([]byte, error) {
 	const small = 4 << 10
 	declared := c.r.ContentLength
@@ -97,7 +97,7 @@ func (c *call) readAll() ([]byte, error) {
 	text := make([]byte, declared+1) // one byte more, to detect the end
 	n, err := io.ReadFull(c.r.Body, text)
 	switch {
-	case err == nil: // the program has put another body into the request
+	case err == nil: // the embedding program has replaced the request's body
 		rest, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody-declared-1))
 		return append(text, rest...), err
 	case int64(n) == declared && (err == io.EOF || err == io.ErrUnexpectedEOF):
@@ -110,8 +110,8 @@ func tooLarge() *problem.Problem {
 	return problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "the body has more than %d bytes", maxBody)
 }
 
-// checkFields refuses a field of the object text that is not in names, and a field that comes twice. Package encoding/json
-// would match names case-insensitively, and use the last of two. The text is valid JSON.
+// checkFields refuses a field of the JSON object text that is not in names, and a field that occurs twice: package
+// encoding/json would match names case-insensitively, and use the last of two. The text must be valid JSON.
 func checkFields(text []byte, names []string) error {
 	text = bytes.TrimLeft(text, " \t\r\n")
 	if len(text) == 0 || text[0] != '{' {
@@ -148,7 +148,8 @@ func checkFields(text []byte, names []string) error {
 	return nil
 }
 
-// shownName returns the name of an unknown field or parameter for an error. A long name may be a token.
+// shownName returns the name of an unknown field or parameter for an error text. It hides a long name, which may be a
+// token.
 func shownName(name string) string {
 	const most = 20
 	if len(name) > most {
@@ -157,7 +158,7 @@ func shownName(name string) string {
 	return problem.Shown(name)
 }
 
-// checkField checks the name of one field, which is in quotes.
+// checkField checks the name of one field; quoted includes the quotes.
 func checkField(quoted []byte, names []string, seen *uint64) error {
 	at := slices.IndexFunc(names, func(name string) bool { return string(quoted[1:len(quoted)-1]) == name })
 	if at < 0 {
@@ -205,8 +206,8 @@ func kindName(t reflect.Type) string {
 	return "a text"
 }
 
-// millis returns the duration of a field in milliseconds, or the problem that names the bounds. An absent field is nil, for
-// which millis returns absent.
+// millis returns the duration in a field of milliseconds, or the parameter absent if the field is nil. The error is a
+// problem that names the bounds.
 func millis(name string, field *int64, absent, least, most time.Duration) (time.Duration, error) {
 	if field == nil {
 		return absent, nil
@@ -215,7 +216,8 @@ func millis(name string, field *int64, absent, least, most time.Duration) (time.
 	return time.Duration(n) * time.Millisecond, err
 }
 
-// number returns the value of a field, or the problem that names the bounds.
+// number returns the value of a field, or the parameter absent if the field is nil. The error is a problem that names the
+// bounds.
 func number(name string, field *int64, absent, least, most int64) (int64, error) {
 	if field == nil {
 		return absent, nil
@@ -226,7 +228,7 @@ func number(name string, field *int64, absent, least, most int64) (int64, error)
 	return *field, nil
 }
 
-// oneOf returns the index of text in the list; "" is the first.
+// oneOf returns the index of text in the list; "" means the first item.
 func oneOf(name, text string, list []string) (int, error) {
 	if text == "" {
 		return 0, nil

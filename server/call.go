@@ -22,7 +22,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// A call is one request being served.
+// A call is a request that is being served.
 type call struct {
 	s     *Server
 	m     *mount
@@ -34,20 +34,20 @@ type call struct {
 	known bool // the caller was admitted
 	whole bool // the body was read to its end
 
-	// For the log.
+	// Fields for the log.
 	route  string
 	who    Principal
 	key    string
 	code   string // of the problem, or ""
-	detail error  // behind a 500 or 503
+	detail error  // the error behind a 500 or 503
 
-	// Of the answer that a route returns; see on.
+	// Fields for the answer that a route returns; see on.
 	status int    // 0 means 200
 	fence  int64  // of the header Joblock-Fence, unless 0
 	etag   string // of the header ETag, unless ""
 
 	own    writer
-	values [4]string // of headers; see header
+	values [4]string // values of headers; see header
 	used   int       // how many of values there are
 }
 
@@ -75,7 +75,7 @@ func (w *writer) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap implements what http.ResponseController needs.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (m *mount) newCall(w http.ResponseWriter, r *http.Request) *call {
@@ -86,14 +86,14 @@ func (m *mount) newCall(w http.ResponseWriter, r *http.Request) *call {
 	c.header(h, "Joblock-Request", c.id)
 	h["X-Content-Type-Options"] = noSniff
 	if r.ContentLength != 0 {
-		// Package net/http reads the rest of a body that no route has read before it sends the answer. Not every
-		// ResponseWriter has deadlines.
+		// Before net/http sends the answer, it reads the rest of a body that no route has read, so that needs a deadline.
+		// Not every ResponseWriter has deadlines.
 		c.timed = http.NewResponseController(w).SetReadDeadline(c.began.Add(m.s.cfg.BodyTimeout)) == nil
 	}
 	return c
 }
 
-// Values of headers that all answers share. An Add to one of them makes another slice.
+// Header values that all answers share. An Add to one of them allocates another slice.
 var (
 	noSniff  = []string{"nosniff"}
 	noStore  = []string{"no-store"}
@@ -102,7 +102,7 @@ var (
 
 const jsonType = "application/json"
 
-// header sets a header, with its name in canonical form. The first few values take no allocation.
+// header sets a header; name must be in canonical form. The first few values need no allocation.
 func (c *call) header(h http.Header, name, value string) {
 	if c.used == len(c.values) {
 		h[name] = []string{value}
@@ -113,7 +113,7 @@ func (c *call) header(h http.Header, name, value string) {
 	h[name] = c.values[c.used-1 : c.used : c.used]
 }
 
-// caught answers the request of a handler that has panicked.
+// caught answers the request if its handler has panicked.
 func (c *call) caught() {
 	v := recover()
 	if v == nil {
@@ -127,7 +127,7 @@ func (c *call) caught() {
 		c.refuse(problem.New(http.StatusInternalServerError, problem.Internal, "a fault of the server, which its log describes"))
 		return
 	}
-	panic(http.ErrAbortHandler) // the client must not mistake half an answer for a whole one
+	panic(http.ErrAbortHandler) // the client must not mistake a part of an answer for the whole answer
 }
 
 // serve authorizes the call and runs the route.
@@ -175,7 +175,7 @@ func (c *call) answer(a *answer) {
 	c.write(a.status, jsonType, e.text.Bytes())
 }
 
-// writeJSON writes a value that can be encoded in every case.
+// writeJSON writes v, of a type that can always be encoded. Otherwise it panics.
 func (c *call) writeJSON(status int, contentType string, v any) {
 	e := encoders.Get().(*encoder)
 	defer e.free()
@@ -197,7 +197,7 @@ var encoders = sync.Pool{New: func() any {
 	return e
 }}
 
-// free returns the encoder to the pool. A large buffer is dropped: the pool would keep it for small answers.
+// free returns the encoder to the pool, unless its buffer is large: the pool would keep that memory for small answers.
 func (e *encoder) free() {
 	const most = 16 << 10
 	if e.text.Cap() <= most {
@@ -228,23 +228,23 @@ func (c *call) write(status int, contentType string, text []byte) {
 	})
 }
 
-// send runs write, which writes a whole answer, and bounds how long the client may take to read the answer. A small
-// answer needs the bound too: clients can fill the buffers with many requests, or allow no bytes on an HTTP/2 stream.
+// send calls write, which writes a whole answer, and bounds how long the client may take to read it. Even a small answer
+// needs the bound: a client can fill the buffers with many requests, or allow no bytes on an HTTP/2 stream.
 func (c *call) send(write func()) {
 	rc := http.NewResponseController(c.w)
 	from := time.Now()
 	if c.r.ContentLength != 0 && !c.whole {
-		from = c.began.Add(c.s.cfg.BodyTimeout) // package net/http reads the rest of the body first
+		from = c.began.Add(c.s.cfg.BodyTimeout) // net/http reads the rest of the body first
 	}
 	bounded := rc.SetWriteDeadline(from.Add(answerTimeout)) == nil // not every ResponseWriter has deadlines
 	defer c.strange(rc.SetWriteDeadline)()
 	write()
 	if !c.known && c.r.ProtoMajor > 1 {
-		_ = rc.Flush() // otherwise net/http waits for the client after the handler has returned, and no bound counts that
+		_ = rc.Flush() // otherwise net/http flushes after the handler has returned, when no deadline applies
 	}
 	if bounded && c.r.ProtoMajor == 1 {
-		// A deadline that stays set would end the connection's next answer, perhaps that of another handler. The deadline
-		// of an HTTP/2 stream ends with the stream, and must last until net/http has sent what it buffers.
+		// If the deadline stayed set, it would abort the connection's next answer, perhaps another handler's. The
+		// deadline of an HTTP/2 stream ends with the stream, and must last until net/http has sent what it buffers.
 		_ = rc.Flush()
 		_ = rc.SetWriteDeadline(time.Time{})
 	}
@@ -262,7 +262,7 @@ func (c *call) refuse(p *problem.Problem) {
 	c.m.refuse(c, p)
 }
 
-// asProblem writes an error as an RFC 9457 answer.
+// asProblem writes a problem as an RFC 9457 object.
 func asProblem(c *call, p *problem.Problem) {
 	p.Type, p.Instance = "urn:joblock:problem:"+p.Code, "urn:joblock:request:"+c.id
 	c.writeJSON(p.Status, "application/problem+json", p)
@@ -303,10 +303,10 @@ func (c *call) log() {
 	}
 	line := slog.NewRecord(now, level, "server: request", requestLine) // Logger.LogAttrs would walk the stack for each line
 	line.AddAttrs(attrs[:n]...)
-	_ = logger.Handler().Handle(context.Background(), line) // a Logger ignores its errors, too
+	_ = logger.Handler().Handle(context.Background(), line) // a Logger ignores its handler's errors, too
 }
 
-// requestLine is the place in the code that the line of a request has, for a handler with AddSource.
+// requestLine is the source position that a handler with AddSource logs for a request.
 var requestLine = func() uintptr {
 	var pcs [1]uintptr
 	runtime.Callers(1, pcs[:])
@@ -316,7 +316,7 @@ var requestLine = func() uintptr {
 // ended reports whether the client has disconnected.
 func (c *call) ended() bool { return c.r.Context().Err() != nil }
 
-// elapsed returns the time since the request came.
+// elapsed returns the time since the request arrived.
 func (c *call) elapsed() time.Duration { return time.Since(c.began) }
 
 // lasting returns a context for work that must not end with the request.
@@ -330,7 +330,7 @@ func (c *call) useKey(key string) error {
 	if !c.who.mayUse(key) {
 		return problem.New(http.StatusForbidden, problem.Forbidden, "the caller may not use this key")
 	}
-	if !isToken(key) { // which must not get into the log
+	if !isToken(key) { // a token must not get into the log
 		c.key = key
 	}
 	return nil
@@ -339,13 +339,13 @@ func (c *call) useKey(key string) error {
 // isToken reports whether text is the text form of a token.
 func isToken(text string) bool {
 	if !strings.HasPrefix(text, tokenHead) {
-		return false // as almost all keys
+		return false // true of almost all keys
 	}
 	_, err := joblock.ParseToken(text)
 	return err == nil
 }
 
-// tokenHead is how the text form of each token begins: with the first two bytes of the binary form, see Token.
+// tokenHead begins the text form of every token: it encodes the first two bytes of the binary form, see Token.
 const tokenHead = "lQ"
 
 // bindJob refuses to bind a lock of the caller to a job if the caller may not act on its task. A caller without AllKeys may
@@ -386,7 +386,7 @@ func noJob(job string) error {
 	return problem.New(http.StatusBadRequest, problem.Invalid, "job is %s, must be queue/taskID", problem.Shown(job))
 }
 
-// keyFrom returns the key of the path or, without a key there, the key of the body or the query.
+// keyFrom returns the key of the path or, if the path has none, other: the key of the body or the query.
 func (c *call) keyFrom(other string) (string, error) {
 	key := c.r.PathValue("key")
 	switch {
@@ -400,7 +400,7 @@ func (c *call) keyFrom(other string) (string, error) {
 	return key, c.useKey(key)
 }
 
-// tokenFrom returns the token of a body. The key of the path, if any, must be that of the token.
+// tokenFrom parses the token of a body. If the path has a key, it must be the token's key.
 func (c *call) tokenFrom(text string) (joblock.Token, error) {
 	if text == "" {
 		return joblock.Token{}, problem.New(http.StatusBadRequest, problem.Invalid, "token is missing")
@@ -417,5 +417,5 @@ func (c *call) tokenFrom(text string) (joblock.Token, error) {
 	return token, c.useKey(token.Key())
 }
 
-// errGone is the error of a wait whose client has disconnected, so that no answer is read.
+// errGone is the error of a wait whose client has disconnected. Such a request gets no answer.
 var errGone = errors.New("the client is gone")

@@ -9,16 +9,16 @@ import (
 	"sync/atomic"
 )
 
-// The bounds of the connections of an HTTPServer: all of them, and those over which no caller has been admitted. A
+// The limits of an HTTPServer's connections: of all of them, and of those over which no caller has been admitted yet. A
 // connection takes some 20 kB of memory, and as much again with TLS.
 const (
 	maxConns        = 10_000
 	maxUnknownConns = 500
 )
 
-// The bounds of the HTTP/2 requests under way over connections over which no caller has been admitted. Many streams over
-// each of many connections would otherwise take a gigabyte, and queue for every lock. Beyond maxVisits, a connection that
-// exceeds maxVisitsEach requests is closed.
+// The limits of HTTP/2 requests under way over connections over which no caller has been admitted yet. Without them, many
+// streams over each of many connections would take a gigabyte, and queue for every lock. If there are more than maxVisits
+// requests, a connection with more than maxVisitsEach of them is closed.
 const (
 	maxVisits     = 1024
 	maxVisitsEach = 8
@@ -43,7 +43,7 @@ type conn struct {
 	net        net.Conn
 	prev, next *conn
 	known      atomic.Bool  // a caller was admitted over it
-	visits     atomic.Int32 // its part of conns.visits
+	visits     atomic.Int32 // its share of conns.visits
 }
 
 func newConns(most, unknownMost int) *conns {
@@ -69,13 +69,13 @@ func noteKnown(ctx context.Context) {
 // A visit is an HTTP/2 request under way that began before a caller was admitted over its connection.
 type visit struct {
 	c    *conn
-	over atomic.Bool // it has ended, or its caller was admitted
+	over atomic.Bool // the request has ended, or its caller was admitted
 }
 
 type visitKey struct{}
 
-// gate returns a handler that bounds the visits to h. gate takes no lock and logs nothing, so that refused requests cost as
-// little as possible.
+// gate returns a handler that limits the visits to h. gate takes no lock and logs nothing, so that refused requests cost
+// as little as possible.
 func (s *conns) gate(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _ := r.Context().Value(connKey{}).(*conn)
@@ -101,9 +101,9 @@ func (v *visit) end() {
 	}
 }
 
-// open is an http.Server.ConnContext. It records a new connection, and closes one if there are too many: the oldest over
-// which no caller has been admitted, or else the new one. So a client that sends its token at once is admitted, however
-// many others wait.
+// open is an http.Server.ConnContext. It records a new connection. If there are too many, it closes the oldest connection
+// over which no caller has been admitted, or else the new one. So a client that sends its token at once is admitted,
+// however many other connections are idle.
 func (s *conns) open(ctx context.Context, made net.Conn) context.Context {
 	c := &conn{of: s, net: made}
 	s.mu.Lock()
@@ -128,7 +128,7 @@ func (s *conns) open(ctx context.Context, made net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// cutOff closes the connection of a request if no caller has been admitted over it, and reports whether it did.
+// cutOff closes the connection of a request unless a caller has been admitted over it, and reports whether it did.
 func cutOff(ctx context.Context) bool {
 	c, _ := ctx.Value(connKey{}).(*conn)
 	if c == nil {
@@ -166,7 +166,7 @@ func (s *conns) changed(of net.Conn, state http.ConnState) {
 
 func (s *conns) forgetLocked(c *conn) {
 	delete(s.all, c.net)
-	if !c.known.Swap(true) { // it is no longer in the list
+	if !c.known.Swap(true) { // the connection is no longer in the list
 		s.unlinkLocked(c)
 	}
 }

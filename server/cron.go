@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// useScope returns the scope of cron jobs that the call is about. A Server of one scope needs no parameter.
+// useScope checks the scope of cron jobs that the call names, or sets it if the Server has only one scope.
 func (c *call) useScope(scope *string) error {
 	all := c.s.cfg.CronScopes
 	if *scope == "" && len(all) == 1 {
@@ -54,7 +54,7 @@ func (s *Server) cronNodes(c *call, q *routes.ScopeQuery) (l routes.List[ops.Cro
 	return l, cronProblem(err)
 }
 
-// cronScopes lists the scopes that callers may see. They are not secret: every route about cron jobs names them.
+// cronScopes lists the scopes of cron jobs. They are not secret: every route about cron jobs names them.
 func (s *Server) cronScopes(*call, *routes.Empty) (routes.List[string], error) {
 	return routes.List[string]{Items: append([]string{}, s.cfg.CronScopes...)}, nil
 }
@@ -81,7 +81,7 @@ func (s *Server) cronCount(c *call, r *ops.CronRange) (n routes.Count, err error
 	return n, cronProblem(err)
 }
 
-// useRange is useScope, and refuses a range without a begin or an end.
+// useRange is useScope, and also refuses a range without a start or an end.
 func (c *call) useRange(scope *string, from, to time.Time) error {
 	for name, t := range map[string]time.Time{"from": from, "to": to} {
 		if t.IsZero() {

@@ -7,15 +7,15 @@
 //
 // # What is promised
 //
-// All promises of package joblock hold for a client: one holder at a time, growing fences, waiters in order of arrival. A
-// server keeps no state about locks. Every replica with the same store serves every call: a lock that one replica has
-// granted can be renewed, parked and released through any other. No lock is lost with a server that dies, except those of
-// its streams, which are free one TTL later.
+// All promises of package joblock hold for a client: one holder at a time, growing fences, waiters served in order of
+// arrival. A server keeps no state about locks. Every replica with the same store serves every call: a lock that one
+// replica granted can be renewed, parked and released through any other. If a server dies, no lock is lost except those
+// of its streams, which are free one TTL later.
 //
 // # Trust
 //
-// A client must stop working under its lock in time. Every answer that grants or prolongs a lock has elapsed_ms, the
-// time from the arrival of the request to the answer, and valid_ms. The client may rely on the lock until
+// A client must stop working under its lock in time. Every answer that grants or prolongs a lock has elapsed_ms, the time
+// from the arrival of the request to the answer, and valid_ms. The client may rely on the lock until
 //
 //	(its own time when it sent the request) + elapsed_ms + valid_ms
 //
@@ -25,9 +25,9 @@
 //
 // # Tokens
 //
-// A token is a capability: any client that has it can renew, park, resume and release its lock. A token names one holding.
-// After park only the new token is valid, so a client that releases the old token frees nothing. Tokens travel only in
-// bodies, never in a path or a query, and no error and no log has one.
+// A token is a capability: any client that has it can renew, park, resume and release its lock. A token names one
+// holding. After a park only the new token is valid: a client that releases the old token frees nothing. Tokens travel
+// only in bodies, never in a path or a query, and never appear in an error or a log.
 //
 // # Routes
 //
@@ -129,15 +129,15 @@
 //	503     ACTION_NOT_RECORDED          the audit did not answer, and the action was not begun
 //	503     AUTH_UNAVAILABLE             the rights of the caller could not be looked up
 //
-// A lock that is held is 409 and not 429: a client that backs off because of a rate must not confuse the two. The
-// middleware of package handoff answers 429, because its clients are not clients of locks.
+// A lock that is held is answered with 409 and not 429: a client that backs off because of a rate must not confuse the
+// two. The middleware of package handoff answers 429, because its clients know nothing of locks.
 //
 // # Repeated requests
 //
-// Renew, release and park can be repeated: the token says which holding is meant. Acquire and resume can be repeated
-// with the header Idempotency-Key, of 1 to 128 printable ASCII characters. A repeated acquire returns the lock of the
-// first one, with the same token and the same fence, also through another replica. No server keeps a table of answers:
-// owner and nonce of the call are derived from the caller, the Idempotency-Key, the key of the lock and a secret that
+// Renew, release and park can be repeated: the token says which holding is meant. Acquire and resume can be repeated with
+// the header Idempotency-Key, of 1 to 128 printable ASCII characters. A repeated acquire returns the lock of the first
+// one, with the same token and the same fence, also through another replica. No server keeps a table of answers: the
+// owner and the nonce of a call are derived from the caller, the Idempotency-Key, the key of the lock and a secret that
 // the replicas share through the store (joblock.Config.Secrets). So
 //
 //	the repeated request comes while                   the answer
@@ -148,37 +148,37 @@
 //	the first one's lease has run out                  as a first request
 //	the first one's lock is held, other parameters     422 IDEMPOTENCY_MISMATCH; wait_ms may differ
 //
-// Without an Idempotency-Key a request that ends without an answer is cleaned up: a lock that it took is released when the
-// client disconnects before the answer, or when the store answers again. If the answer is lost in transit, the lock is free
-// one TTL later. With an Idempotency-Key such a lock waits for the repeated request, for one TTL at most.
+// Without an Idempotency-Key, a request that ends without an answer is cleaned up: a lock that it took is released when
+// the client disconnects before the answer, or when the store answers again. If the answer is lost in transit, the lock
+// is free one TTL later. With an Idempotency-Key, the lock stays for the repeated request, for one TTL at most.
 //
-// Enqueue with an Idempotency-Key and without task_id derives the ID of the task. A repeated request returns the task
-// of the first one as long as that task exists. If the first one took the key and ended before its task was enqueued, the
-// repeated request enqueues the task. Until then the key is reserved for the task: for two minutes at most where a keeper
-// runs, otherwise for Config.Reserve of the Locker.
+// Enqueue with an Idempotency-Key and without task_id derives the ID of the task from the request. A repeated request
+// returns the first one's task as long as that task exists. If the first request took the key and ended before its task
+// was enqueued, the repeated request enqueues the task. Until then the key is reserved for the task: for two minutes at
+// most if a keeper runs, otherwise for Config.Reserve of the Locker.
 //
 // # Operators
 //
-// The routes for people show what package joblock's Status, asynq and the scheduler know. GET changes nothing. No answer
-// has an owner token: owner is a digest. A caller with prefixes sees only keys that begin with one of them, and names one
-// of them to list keys. For such a caller /v1/doctor looks at the servers and at the events of its keys only. A caller with
-// queues sees only the name of a task in another queue, as does a caller with prefixes of a task that carries none of its
-// keys.
+// The routes for operators show what package joblock's Status, asynq and the scheduler report. GET changes nothing. No
+// answer has an owner token: owner is a digest. A caller with prefixes sees only keys that begin with one of them, and
+// must name one of them to list keys. For such a caller /v1/doctor checks only the servers and the events of its keys. Of
+// a task in another queue, a caller with queues sees only the name; so does a caller with prefixes of a task that carries
+// none of its keys.
 //
 // Every action has a reason, is recorded before it begins, and is refused if it cannot be recorded: see Config.Redis. A
-// forced release names the holding that the caller has seen, by If-Match with the ETag of the lock or with its fence in
+// forced release names the holding that the caller has seen, by an If-Match with the lock's ETag or with its fence in
 // quotes. If the key has another holding by then, nothing changes. A forced release does not stop a live holder, which
-// detects it at its next renewal; until then the fences protect the resource.
+// detects the release at its next renewal; until then the fences protect the resource.
 //
-// An action on a task names the step that the caller has seen, by If-Match with the ETag of the job, or with * for any
+// An action on a task names the step that the caller has seen, by an If-Match with the job's ETag, or with * for any
 // step. A cancel with {"then": "drop"} or {"then": "archive"} answers when the handler has returned, after ten seconds at
 // most; outcome is what happened to the task.
 //
 // # Pages
 //
-// [Server.Pages] returns pages for people: what the routes for operators show, live in a browser, with what an operator
-// may do. They work under any path and without JavaScript. Every action has a page that says what will happen, and names
-// the holding by the fence that the page has shown.
+// [Server.Pages] returns pages for people: they show in a browser, live, what the routes for operators return, and offer
+// what an operator may do. They work under any path and without JavaScript. Every action has a page that says what will
+// happen, and names the holding by the fence that the page has shown.
 //
 //	p, err := s.Pages(server.PagesConfig{})
 //	...
@@ -187,12 +187,12 @@
 //
 // # Events
 //
-// GET /v1/events shows the journal that programs keep with package joblock/journal: without one, the list is empty. By
-// default the answer is a page of the latest events. A client that accepts text/event-stream gets what happens from now
-// on, or from the time "since", or after the event "after". The ID of each event is a place in the journal: an EventSource
-// that reconnects sends the last one as Last-Event-ID and gets what it has missed, from any replica. If Redis no longer has
-// some of that, an event of the type "gap" comes first. The stream has a line at least every 15 seconds, and counts as a
-// wait (Config.MaxWaiting). A caller with prefixes sees events of its own keys only.
+// GET /v1/events shows the journal that programs write with package joblock/journal; without one, the list is empty. By
+// default the answer is a page of the latest events. A client that accepts text/event-stream gets the events from now on,
+// or from the time "since", or after the event "after". The ID of each event is a place in the journal: an EventSource
+// that reconnects sends the last ID as Last-Event-ID, and gets the events that it missed, from any replica. If Redis no
+// longer has some of them, an event of the type "gap" comes first. The stream has a line at least every 15 seconds, and
+// counts as a wait (Config.MaxWaiting). A caller with prefixes sees only events of its own keys.
 //
 // # Streams
 //
@@ -208,28 +208,28 @@
 //	{"type":"released"}                                the end: the hold was as long as max_hold_ms
 //	{"type":"draining","token","resume_within_ms"}     the end: the server closes; see below
 //
-// The rule of Trust holds for each line, with the elapsed_ms and the valid_ms of that line. Two clocks drift apart over
-// hours: deduct a ten-thousandth of elapsed_ms. A client that reads no line for valid_ms has lost the lock.
+// The rule of Trust holds for each line, with the line's own elapsed_ms and valid_ms. Clocks drift apart over hours, so
+// deduct a ten-thousandth of elapsed_ms. A client that reads no line for valid_ms has lost the lock.
 //
-// Later servers may write lines of other types. A client ignores them: none of them ends a lock.
+// Later servers may write lines of other types. A client must ignore them: none of them ends a lock.
 //
-// A stream ends, and its lock is released, when the client closes the connection. The request's on_disconnect chooses
-// otherwise: "lapse" leaves the lock to the rest of its lease, "park" reserves the key for the token. A proxy can end the
-// server's side of a stream before the client's: then only with "lapse", or with "park" and a reserve_ms beyond the TTL, no
-// other holder gets the lock while the client relies on its last line.
+// A stream ends, and its lock is released, when the client closes the connection. The request's on_disconnect can change
+// that: "lapse" leaves the lock until its lease ends, "park" reserves the key for the token. A proxy may close the
+// server's side of a stream before the client's. Then only "lapse", or "park" with a reserve_ms beyond the TTL, ensures
+// that no other holder gets the lock while the client relies on its last line.
 //
-// A write that takes longer than a third of the TTL, or than 10 s, counts as a closed connection. So an unreachable client
-// is noticed within a TTL. A client that hangs while its kernel still accepts bytes is noticed only when the buffers
-// between are full: bound such a hold with max_hold_ms, or use acquire and renew. An HTTP/1.1 connection is closed at the
-// end of its stream.
+// A write that takes longer than a third of the TTL, or than 10 s, counts as a closed connection. So an unreachable
+// client is noticed within a TTL. A client that hangs while its kernel still accepts bytes is noticed only when the
+// buffers in between are full: limit such a hold with max_hold_ms, or use acquire and renew. An HTTP/1.1 connection is
+// closed at the end of its stream.
 //
-// The rights of the caller are looked up again every ten seconds, also for a request that waits. When the account is
-// removed, has expired, or may no longer use the key, the last line has the code AUTH_REQUIRED. The lock is no longer
-// renewed, and is free when its lease ends; until then the client may rely on it. If the rights cannot be looked up for a
-// minute, the code is AUTH_UNAVAILABLE.
+// The rights of the caller are looked up again every ten seconds, also for a request that waits. If the account was
+// removed, has expired, or may no longer use the key, the last line has the code AUTH_REQUIRED. The server then stops
+// renewing the lock, which is free when its lease ends; until then the client may rely on it. If the rights cannot be
+// looked up for a minute, the code is AUTH_UNAVAILABLE.
 //
-// Close parks the locks of all streams and sends each client its token. The client sends the token to POST /v1/hold or POST
-// /v1/resume of another replica, and has the lock under a new fence, so a rolling deploy loses no lock.
+// Close parks the locks of all streams and sends each client its token. The client sends the token to POST /v1/hold or
+// POST /v1/resume of another replica, and gets the lock under a new fence, so a rolling deploy loses no lock.
 //
 // # Other lock APIs
 //
@@ -238,17 +238,18 @@
 //
 // # Who may do what
 //
-// [Config.Authorize] names the [Principal] of each request: [Accounts] reads tokens and names of certificates from a
-// file, [AuthorizeFunc] asks a function of your own, and [Anyone] admits every caller. A principal has scopes, and the
-// prefixes of the keys that it can use, or AllKeys. Without AllQueues it can enqueue into its queues only, binds locks to
-// no job in another queue, neither replaces nor supersedes such a job, and sees none in /v1/jobs. Empty lists grant nothing,
-// except in the file of accounts, where an absent list grants everything. [Server.Listen] listens beyond the loopback interface only with TLS
-// and with an Authorize other than Anyone.
+// [Config.Authorize] returns the [Principal] of each request: [Accounts] reads tokens and names of certificates from a
+// file, [AuthorizeFunc] calls your own function, and [Anyone] admits every caller. A principal has scopes, and the
+// prefixes of the keys that it can use, or AllKeys. Without AllQueues it can enqueue only into its own queues, cannot
+// bind locks to a job in another queue, cannot replace or supersede such a job, and sees none in /v1/jobs. Empty lists
+// grant nothing, except that in the file of accounts an absent list grants everything. [Server.Listen] listens beyond the
+// loopback interface only with TLS and with an Authorize other than Anyone.
 //
-// With AllKeys a caller may act on every task of its queues. Without, it may act on a task that carries locks by a genuine
-// header, as package handoff makes it, if all of their keys are the caller's. Locks that are bound to a task give no right
-// over the task and take none away: the holder of a lock chooses the job to which park binds it. Without AllKeys a lock is
-// bound only to a task that carries the key, so park before the task exists is for callers with AllKeys.
+// With AllKeys a caller may act on every task of its queues. Without it, a caller may act on a task that carries locks in
+// a genuine header, as package handoff writes it, if the caller may use all of their keys. Locks that are bound to a task
+// neither give nor take rights over it, because the holder of a lock chooses the job to which park binds it. Without
+// AllKeys a lock can be bound only to a task that carries its key, so only a caller with AllKeys can park a lock before
+// the task exists.
 //
 // # Hostile clients
 //
@@ -275,9 +276,10 @@
 // FAULTS.md, next to this file, has a row for each fault of a client, a replica and the store, and its test.
 //
 // A page of a web site can have its visitor's browser send requests to the visitor's own machine. With the Authorizer
-// Anyone only requests for localhost and for loopback addresses are served, so that a name which resolves to 127.0.0.1
-// gets nothing. Without a bearer token, changing requests that come from another site's page are refused: the browser sends
-// a Basic password on its own. docs/security-pages.md in the repository lists the attacks tried, with the answers.
+// Anyone, the server answers only requests for localhost and for loopback addresses, so a page whose name resolves to
+// 127.0.0.1 gets nothing. Without a bearer token, changing requests from another site's page are refused, because the
+// browser sends a Basic password by itself. docs/security-pages.md in the repository lists the attacks that were tried,
+// with the answers.
 //
 // An embedding program that does not use [HTTPServer] sets ReadHeaderTimeout and MaxHeaderBytes itself.
 package server

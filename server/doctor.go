@@ -18,7 +18,7 @@ func (s *Server) outboxes(c *call, _ *routes.Empty) (ops.Outboxes, error) {
 	return s.desk.Outboxes(c.r.Context())
 }
 
-// doctorTime bounds a look at everything.
+// doctorTime bounds a run of the doctor.
 const doctorTime = 30 * time.Second
 
 func (s *Server) doctor(c *call, _ *routes.Empty) (a routes.DoctorAnswer, err error) {

@@ -24,7 +24,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// enqueueTime bounds an enqueue. Package handoff adds three seconds to it, or nine.
+// enqueueTime bounds an enqueue. Package handoff may take three to nine seconds more.
 const enqueueTime = 10 * time.Second
 
 // enqueue takes a key for a job, or gives the job a place in the key's line, and enqueues the job's task.
@@ -38,7 +38,7 @@ func (s *Server) enqueue(c *call, req *routes.EnqueueRequest) (out routes.Enqueu
 	if !c.who.mayEnqueueIn(req.Queue) {
 		return out, problem.New(http.StatusForbidden, problem.Forbidden, "the caller may not enqueue into this queue")
 	}
-	how, err := howOf(req) // before req has an ID that is derived
+	how, err := howOf(req) // before req gets a derived ID
 	if err != nil {
 		return out, err
 	}
@@ -46,7 +46,7 @@ func (s *Server) enqueue(c *call, req *routes.EnqueueRequest) (out routes.Enqueu
 	if err != nil {
 		return out, err
 	}
-	// If the client disconnects, the hand-over must not be left half done for the background search to finish.
+	// If the client disconnects, the enqueue continues, so that no keeper has to clean up a hand-over that was half done.
 	ctx, cancel := context.WithTimeout(c.lasting(), enqueueTime)
 	defer cancel()
 	derived := name != "" && req.TaskID == ""
@@ -90,9 +90,9 @@ func (s *Server) enqueue(c *call, req *routes.EnqueueRequest) (out routes.Enqueu
 	return out, nil
 }
 
-// isOwn reports whether err says that an earlier copy of the request has enqueued the task. The ID of that task is derived
-// from the request, so no other request has made it. If the key were only taken for the task, this copy would have enqueued
-// the task: so a key that the task's job has was resumed by the job, even if the task is not found.
+// isOwn reports whether err says that an earlier copy of the request has enqueued the task. The task's ID is derived from
+// the request, so no other request has made it. If the key were only reserved for the task, this copy would have enqueued
+// the task. So if the task's job has the key, the job has resumed it, even if the task is not found.
 func isOwn(err error, queue, id string) bool {
 	if errors.Is(err, asynq.ErrTaskIDConflict) {
 		return true
@@ -205,13 +205,13 @@ func howOf(req *routes.EnqueueRequest) (enqueue.How, error) {
 
 const forSequence = "is for \"sequence\":true"
 
-// field is a field of a request.
+// field is the name of a request's field, and whether the field is set.
 type field struct {
 	name string
 	set  bool
 }
 
-// unset returns a problem with the first of fields that is set, or nil. what says why it must not be.
+// unset returns a problem if one of fields is set, or nil. The parameter what says why the field must not be set.
 func unset(what string, fields []field) error {
 	if i := slices.IndexFunc(fields, func(f field) bool { return f.set }); i >= 0 {
 		return problem.New(http.StatusBadRequest, problem.Invalid, "%s %s", fields[i].name, what)

@@ -20,8 +20,8 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// events shows what has happened, by pages, the newest first. A client that accepts server-sent events gets what happens
-// from now on.
+// events returns past events in pages, the newest first. To a client that accepts server-sent events, it sends a stream
+// of events from now on.
 func (s *Server) events(c *call, q *routes.EventsQuery) (l routes.List[ops.Event], err error) {
 	if q.Key != "" {
 		err = c.useKey(q.Key)
@@ -34,7 +34,7 @@ func (s *Server) events(c *call, q *routes.EventsQuery) (l routes.List[ops.Event
 	if c.wantsStream() {
 		after := cmp.Or(q.Last, q.After)
 		if after == "" && !q.Since.IsZero() {
-			after = fmt.Sprintf("%d-%d", max(1, q.Since.UnixMilli())-1, math.MaxInt64) // just before
+			after = fmt.Sprintf("%d-%d", max(1, q.Since.UnixMilli())-1, math.MaxInt64) // the place just before Since
 		}
 		return l, s.follow(c, q.EventsQuery, after)
 	}
@@ -69,15 +69,15 @@ func (c *call) wantsStream() bool {
 }
 
 const (
-	// feedBeat is the longest time between two lines of a stream of events, so that proxies keep it open and a disconnected
-	// client is noticed. The line also has the place, where a client that reconnects begins.
+	// feedBeat is the longest time between two lines of a stream of events, so that proxies keep it open and a
+	// disconnected client is noticed. The line also has the place at which a client that reconnects continues.
 	feedBeat = 15 * time.Second
 
 	// feedPause is how long a stream waits after the journal failed to answer.
 	feedPause = time.Second
 )
 
-// follow answers with a stream of events. The ID of each is the place at which a client resumes, by Last-Event-ID.
+// follow answers with a stream of events. The ID of each event is the place at which a client resumes, by Last-Event-ID.
 func (s *Server) follow(c *call, ask ops.EventsQuery, after string) error {
 	if ask.Before != "" {
 		return problem.New(http.StatusBadRequest, problem.Invalid, "cursor is not for a stream; after says where a stream begins")
@@ -117,7 +117,7 @@ func (s *Server) follow(c *call, ask ops.EventsQuery, after string) error {
 		events, err = feed.Next(ctx, feedBeat)
 		for err != nil {
 			if ctx.Err() != nil || !errors.Is(err, joblock.ErrUnavailable) {
-				return nil // the client reconnects, and resumes where it was
+				return nil // the client reconnects, and resumes at its place
 			}
 			if out.send([]byte(": the journal does not answer\n\n")) != nil || sleep.For(ctx, feedPause) != nil {
 				return nil
@@ -139,12 +139,12 @@ func (o *eventStream) begin() {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
 	if o.c.r.ProtoMajor == 1 {
-		h.Set("Connection", "close") // the write deadline stays
+		h.Set("Connection", "close") // because the write deadline stays set
 	}
 	o.c.w.WriteHeader(http.StatusOK)
 }
 
-// write writes events, and the place after them.
+// write writes events, and at, the place after them.
 func (o *eventStream) write(events []ops.Event, at string) error {
 	var out bytes.Buffer
 	for _, e := range events {

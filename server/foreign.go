@@ -44,7 +44,7 @@ func (h host) UntilClosing(ctx context.Context) (context.Context, context.Cancel
 	return h.s.untilClosing(ctx)
 }
 
-// A guest is a call of a route of another API.
+// A guest is a call to a route of another lock API.
 type guest struct{ c *call }
 
 func (g guest) Request() *http.Request             { return g.c.r }
@@ -91,7 +91,7 @@ func (g guest) Force(key string, fence int64, reason string) error {
 }
 
 func (g guest) Watch(key string, end func(*problem.Problem)) foreign.Watch {
-	// The Authorizer is asked again after the request has ended, so its context must not end with the request.
+	// The watch calls the Authorizer after the request has ended, so its context must not end with the request.
 	after := *g.c
 	after.r = g.c.r.WithContext(g.c.lasting())
 	return after.watch(mayLock(key), end)

@@ -14,7 +14,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// healthz answers as long as the process serves. It asks no store, so an outage of Redis restarts no server.
+// healthz answers while the process serves. It does not use the store, so that an outage of Redis restarts no server.
 func (s *Server) healthz(*call, *routes.Empty) (routes.Health, error) {
 	return routes.Health{Status: "ok"}, nil
 }
@@ -30,13 +30,13 @@ func (s *Server) readyz(c *call, none *routes.Empty) (routes.Health, error) {
 	return s.healthz(c, none)
 }
 
-// readyFor is how long an answer of the store is reused. readyz needs no authentication, and this way no client can make
-// the server ask the store more often than that.
+// readyFor is how long an answer of the store is reused. readyz needs no authentication, so without this clients could
+// make the server send any number of calls to the store.
 const readyFor = 100 * time.Millisecond
 
 // readiness is whether the store answers.
 type readiness struct {
-	mu    sync.Mutex // held while the store is asked, so that concurrent requests share one answer
+	mu    sync.Mutex // held during a call to the store, so that concurrent requests share one answer
 	asked time.Time
 	err   error
 }

@@ -29,17 +29,17 @@ const (
 // drainReserve is how long a lock that Close parks stays reserved for its token, unless reserve_ms says otherwise.
 const drainReserve = time.Minute
 
-// minPing is the least time between two pings.
+// minPing is the shortest time between two pings.
 const minPing = 10 * time.Millisecond
 
-// A stream that waits for its lock writes its first line after firstWait, and a line every maxWaitPing at the latest: a
-// client that receives none for long asks another replica, and may not know the TTL.
+// A stream that waits for its lock writes its first line after firstWait, and then a line at least every maxWaitPing: a
+// client that receives no line for a while tries another replica, and may not know the TTL.
 const (
 	firstWait   = time.Second
 	maxWaitPing = 10 * time.Second
 )
 
-// A stream is one hold being served.
+// A stream is a hold that is being served.
 type stream struct {
 	c   *call
 	rc  *http.ResponseController
@@ -54,8 +54,8 @@ type stream struct {
 	ended chan *problem.Problem // gets a value when the rights of the caller end
 	until time.Time             // when the stream gives the lock back; zero: never
 
-	// shape returns what to send for a line. Only streams of other lock APIs set it; their clients have no token with which
-	// to resume the lock.
+	// shape returns what to send for a line. Only streams of other lock APIs set it; their clients have no token with
+	// which to resume the lock.
 	shape func(*line) any
 
 	begun bool // the header of the answer was written
@@ -108,7 +108,7 @@ func (st *stream) run(take taker) error {
 	return nil
 }
 
-// taker takes the lock of a stream, as Acquire or as Resume does. It calls waits with each new place in line.
+// taker takes the lock of a stream, by Acquire or by Resume. It calls waits with each new place in line.
 type taker func(ctx context.Context, waits func(ahead int)) (*joblock.Lock, error)
 
 func (s *Server) newStream(c *call, req *routes.HoldRequest) (*stream, taker, error) {
@@ -222,7 +222,7 @@ func (c *call) wantsEvents() (sse bool, err error) {
 	return false, problem.New(http.StatusNotAcceptable, problem.Accept, "Accept must allow application/x-ndjson or text/event-stream")
 }
 
-// wait takes the lock. Meanwhile it writes the place in line, at least every third of a TTL and every maxWaitPing.
+// wait takes the lock. While it waits, it writes the place in line, at least every third of a TTL and every maxWaitPing.
 func (st *stream) wait(take taker) (*joblock.Lock, error) {
 	ctx, cancel := st.c.s.untilClosing(st.c.r.Context())
 	defer cancel(nil)
@@ -295,11 +295,11 @@ func (st *stream) waiting(ahead int) *line {
 	return l
 }
 
-// pingEvery is less than a third of the TTL, so that a ping is not late because the server is busy.
+// pingEvery returns less than a third of the TTL, so that a ping is in time even if the server is busy.
 func (st *stream) pingEvery() time.Duration { return max(minPing, st.ttl/4) }
 
-// waitPing is the longest time between two lines of a stream that waits, bounded by most. Other lock APIs have their own
-// rules.
+// waitPing is the longest time between two lines of a waiting stream, at most the parameter most. Other lock APIs have
+// rules of their own.
 func (st *stream) waitPing(most time.Duration) time.Duration {
 	if st.shape != nil {
 		return st.pingEvery()
@@ -307,7 +307,7 @@ func (st *stream) waitPing(most time.Duration) time.Duration {
 	return min(st.pingEvery(), most)
 }
 
-// failed returns the error if the answer has not begun. In a stream that has begun, it writes the last line.
+// failed returns err if the answer has not begun. Otherwise it writes err as the last line of the stream.
 func (st *stream) failed(err error) error {
 	if !st.begun {
 		return err
@@ -373,7 +373,7 @@ func (st *stream) serve(lock *joblock.Lock) {
 	}
 }
 
-// trust returns a line that says for how long the lock can be relied on.
+// trust returns a line that says how long the lock can be relied on.
 func (st *stream) trust(kind string, lock *joblock.Lock) *line {
 	deadline := lock.ExpiresAt()
 	if !st.until.IsZero() && st.until.Before(deadline) {
@@ -394,14 +394,14 @@ func (st *stream) lost(err error) {
 	_ = st.write(l)
 }
 
-// disconnected does what the request asked for when its client has disconnected.
+// disconnected does with the lock what the request's on_disconnect says.
 func (st *stream) disconnected(lock *joblock.Lock) {
 	switch st.onDisconnect {
 	case onLapse:
 		(*core.Lock)(lock).StopRenewing()
 	case onPark:
 		if _, err := lock.Park(st.c.lasting(), joblock.Reserve(st.reserve)); err != nil {
-			(*core.Lock)(lock).StopRenewing() // the lease expires
+			(*core.Lock)(lock).StopRenewing() // parking failed: the lock ends with its lease
 			return
 		}
 		st.c.s.quotas.holds(st.c.who.ID, lock.Key(), time.Now().Add(st.reserve))
@@ -411,11 +411,11 @@ func (st *stream) disconnected(lock *joblock.Lock) {
 }
 
 func (st *stream) giveBack(lock *joblock.Lock) {
-	_ = lock.Release(st.c.lasting(), joblock.Reason("the stream has ended")) // repeated in the background, or lost anyway
+	_ = lock.Release(st.c.lasting(), joblock.Reason("the stream has ended")) // a failed release is repeated in the background
 }
 
-// drain hands the lock over to its client, which resumes it at another replica. A client without a token cannot: its lock
-// ends with its lease, so that the client has time to stop.
+// drain parks the lock and sends its token to the client, which resumes it at another replica. A client of another lock
+// API has no token: its lock ends with its lease, so that the client has time to stop.
 func (st *stream) drain(lock *joblock.Lock) {
 	st.c.code = problem.Closed
 	if st.shape != nil {
@@ -431,13 +431,13 @@ func (st *stream) drain(lock *joblock.Lock) {
 		return
 	}
 	if st.write(&line{Type: "draining", Key: lock.Key(), Token: &token, Resume: st.reserve.Milliseconds()}) != nil && st.onDisconnect == onRelease {
-		// The client has disconnected, and does not know the token.
+		// The client has disconnected, and does not have the token.
 		_ = st.c.s.cfg.Locks.Release(st.c.lasting(), token, joblock.IfIdle(), joblock.Reason("the stream has ended"))
 	}
 }
 
-// finish bounds how long the client may take to read the end of the stream, which net/http writes. The deadline stays set,
-// so an HTTP/1 connection serves no other request after a stream.
+// finish limits how long the client may take to read the end of the stream, which net/http writes. The deadline stays
+// set, so an HTTP/1 connection serves no further request after a stream.
 func (st *stream) finish() {
 	if st.begun {
 		_ = st.rc.SetWriteDeadline(time.Now().Add(st.writeTimeout()))
@@ -452,8 +452,8 @@ func (st *stream) writeTimeout() time.Duration {
 // closingWriteTimeout bounds writeTimeout while the server closes, so that no client holds up Close.
 const closingWriteTimeout = time.Second
 
-// hurry shortens the deadline of a write when Close begins, until stop is called. After stop the deadline is not touched:
-// the handler may have returned, and package net/http would panic.
+// hurry shortens the deadline of a write when Close begins, until stop is called. After stop it does not touch the
+// deadline: the handler may have returned, and net/http would panic.
 func (c *call) hurry(rc *http.ResponseController, within time.Duration) (stop func()) {
 	done := make(chan struct{})
 	cancel := context.AfterFunc(c.s.closing, func() {
@@ -467,7 +467,7 @@ func (c *call) hurry(rc *http.ResponseController, within time.Duration) (stop fu
 	}
 }
 
-// write writes a line, and returns when the kernel has the line. A write that takes longer than writeTimeout fails.
+// write writes a line, and returns when the kernel has it. A write that takes longer than writeTimeout fails.
 func (st *stream) write(l *line) error {
 	l.Elapsed = st.c.elapsed().Milliseconds()
 	if l.Valid != nil && l.Expires != nil {

@@ -30,12 +30,13 @@ func (s *Server) jobs(c *call, q *routes.JobsQuery) (l routes.List[ops.Job], err
 	return routes.List[ops.Job]{Items: page.Items, Next: page.Next, More: page.Next != ""}, err
 }
 
-// sequences lists the lines of jobs, those that have halted first. There is only one page: the sequences that need an
-// operator come first.
+// controls returns the pauses of keys and the values of named limits.
 func (s *Server) controls(c *call, _ *routes.Empty) (ops.Controls, error) {
 	return s.desk.Controls(c.r.Context())
 }
 
+// sequences lists the lines of jobs, those that have halted first. There is only one page: the sequences that need an
+// operator come first.
 func (s *Server) sequences(c *call, q *routes.SequencesQuery) (l routes.List[ops.Sequence], err error) {
 	if err := c.usePrefix(&q.Prefix); err != nil {
 		return l, err
@@ -88,8 +89,9 @@ func (s *Server) job(c *call, q *routes.JobQuery) (a routes.JobAnswer, err error
 	return a, nil
 }
 
-// maySteer refuses an action on a task that the caller may not perform. With AllKeys the queue decides. Otherwise the task
-// must carry locks, all of which the caller may use. Locks bound to the job give no right, because their holders bind them.
+// maySteer refuses an action on a task that the caller may not perform. With AllKeys the task's queue decides. Otherwise
+// the task must carry locks, and the caller must be allowed to use all of their keys. Locks bound to the job give no
+// right, because their holders bind them.
 func (c *call) maySteer(queue, id string, req any) error {
 	if err := c.seen(req); err != nil {
 		return err
@@ -125,7 +127,7 @@ func taskProblem(err error) error {
 	case errors.Is(err, joblock.ErrNotFound):
 		return problem.New(http.StatusNotFound, problem.NoTask, "%s", text)
 	}
-	if e := (*joblock.Error)(nil); errors.As(err, &e) && (e.Detail != "" || e.Key != "") { // more than a sentinel
+	if e := (*joblock.Error)(nil); errors.As(err, &e) && (e.Detail != "" || e.Key != "") { // the error is more than a sentinel
 		return err
 	}
 	switch {

@@ -15,8 +15,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// lock shows one key. The ETag changes when the key has another fence, state or number of waiters: values that only count
-// down do not change it.
+// lock returns one key. The ETag changes with the key's fence, state and number of waiters, but not with remaining times.
 func (s *Server) lock(c *call, q *routes.KeyQuery) (l ops.Lock, err error) {
 	key, err := c.keyFrom(q.Key)
 	if err != nil {
@@ -74,7 +73,8 @@ func (s *Server) locks(c *call, q *routes.LocksQuery) (l routes.List[ops.Lock], 
 	return routes.List[ops.Lock]{Items: page.Items, Next: page.Next}, err
 }
 
-// usePrefix refuses a prefix that covers keys that the caller may not use. A caller with one prefix need not name it.
+// usePrefix refuses a prefix that covers keys that the caller may not use. A caller with a single prefix need not name
+// it.
 func (c *call) usePrefix(prefix *string) error {
 	if *prefix == "" && len(c.who.Prefixes) == 1 {
 		*prefix = c.who.Prefixes[0]
@@ -100,8 +100,8 @@ func (s *Server) statuses(c *call, req *routes.StatusesRequest) (l routes.List[o
 	return l, err
 }
 
-// mayFree refuses an action on a key that the caller may not perform. The fence of the holding that the caller has seen is in
-// If-Match. To skip a job takes a right to its queue.
+// mayFree refuses an action on a key that the caller may not perform. If-Match has the fence of the holding that the
+// caller has seen. To skip a job, the caller also needs a right to the job's queue.
 func (c *call) mayFree(verb *ops.Verb, key *string, req any) (err error) {
 	if *key, err = c.keyFrom(*key); err == nil {
 		err = c.seen(req)
@@ -116,10 +116,10 @@ func (c *call) mayFree(verb *ops.Verb, key *string, req any) (err error) {
 	return c.useJob(locks[0].Job)
 }
 
-// keyProblem returns the problem of an error of an action on a key.
+// keyProblem returns the problem for an error of an action on a key.
 func keyProblem(err error) error {
 	e := (*joblock.Error)(nil)
-	full := errors.As(err, &e) && (e.Detail != "" || e.Key != "") // more than a sentinel
+	full := errors.As(err, &e) && (e.Detail != "" || e.Key != "") // the error is more than a sentinel
 	switch {
 	case full && errors.Is(err, joblock.ErrNotOwner):
 		return moved{err}
@@ -133,12 +133,13 @@ func keyProblem(err error) error {
 	return taskProblem(err)
 }
 
-// moved is the error for a key whose holding is no longer the one that the caller has seen. Its status is 412.
+// moved is the error for a key whose holding is no longer the one that the caller has seen. It is answered with 412.
 type moved struct{ error }
 
 func (m moved) Unwrap() error { return m.error }
 
-// history shows what is known of the past of a key. The actions of operators are for callers with the scope admin.
+// history returns what is known of the past of a key. It includes operators' actions only for callers with the scope
+// admin.
 func (s *Server) history(c *call, q *routes.HistoryQuery) (h ops.History, err error) {
 	if q.Key, err = c.keyFrom(q.Key); err != nil {
 		return h, err

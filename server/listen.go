@@ -17,20 +17,21 @@ import (
 
 // ListenConfig says where a Server listens.
 type ListenConfig struct {
-	// Address is host:port. An empty host is every interface, which is not loopback.
+	// Address is host:port. An empty host means every interface, which is not loopback.
 	Address string
 
 	// CertFile and KeyFile have the certificate and the key of the server, in PEM form. Set both or neither. Connections
-	// that come a second after the files have changed get the new certificate. While the files are bad, for example because
-	// only one of the two has been replaced, the previous certificate stays in use, and this is logged once.
+	// that begin more than a second after the files change get the new certificate. While the files are bad, for example
+	// because only one of the two has been replaced, the previous certificate stays in use, and this is logged once.
 	CertFile, KeyFile string
 
-	// ClientCAFile has the authorities whose client certificates are accepted, in PEM form. A client may still come
-	// without a certificate, with a token. A changed file is reloaded like the two above. Open connections stay.
+	// ClientCAFile has the certificate authorities of accepted client certificates, in PEM form. A client may also
+	// connect without a certificate, and send a token. A changed file is reloaded like CertFile and KeyFile. Open
+	// connections stay.
 	ClientCAFile string
 
-	// Insecure allows an address that is not loopback without TLS or without an Authorizer, as behind a proxy that has
-	// both. With the Authorizer Anyone, set Config.Hosts to the names that the proxy asks for.
+	// Insecure allows an address that is not loopback without TLS or without an Authorizer, for example behind a proxy
+	// that has both. With the Authorizer Anyone, set Config.Hosts to the host names that the proxy sends.
 	Insecure bool
 }
 
@@ -124,7 +125,7 @@ func perPool(base *tls.Config, authorities *certs.Pool) func(*tls.ClientHelloInf
 	}
 }
 
-// loopback reports whether host can be reached only from this machine. A name other than localhost may resolve to anything.
+// loopback reports whether host is reachable only from this machine. A name other than localhost may resolve to anything.
 func loopback(host string) bool {
 	if host == "localhost" {
 		return true
@@ -133,18 +134,17 @@ func loopback(host string) bool {
 	return err == nil && ip.Zone() == "" && ip.Unmap().IsLoopback()
 }
 
-// maxStreams is how many requests a client may have under way over one HTTP/2 connection; clients open another connection for
-// more. A request of an unknown caller whose body never ends takes up to streamBytes before gate has seen it: maxStreams over each
-// of maxUnknownConns must fit into the memory of a small container.
+// maxStreams is how many requests a client may have under way over one HTTP/2 connection; for more, clients open another
+// connection. A request of an unknown caller whose body never ends takes up to streamBytes before gate sees it, so
+// maxStreams times maxUnknownConns of them must fit into the memory of a small container.
 const (
 	maxStreams  = 25
 	streamBytes = 30_000
 )
 
-// HTTPServer returns an http.Server for h, which is the Server or a handler that the Server is mounted in. Its bounds
-// are those of the package comment. It speaks HTTP/1.1 and HTTP/2, also without TLS. A program that serves more than 500
-// clients with other handlers should use an http.Server of its own, because their connections count as those of unknown
-// callers.
+// HTTPServer returns an http.Server for h, which is the Server or a handler in which the Server is mounted. The package
+// comment lists its limits. It speaks HTTP/1.1 and HTTP/2, also without TLS. A program that serves more than 500 clients
+// with other handlers should use an http.Server of its own, because their connections count as those of unknown callers.
 func HTTPServer(h http.Handler) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

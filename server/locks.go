@@ -19,12 +19,12 @@ import (
 
 // Headers of answers, in their canonical form.
 const (
-	fenceHeader = "Joblock-Fence" // of a lock that is granted, for clients that read no body
+	fenceHeader = "Joblock-Fence" // the fence of a granted lock, for clients that read no body
 	etagHeader  = "Etag"
 )
 
-// grant returns the answer for a lock. The client counts valid_ms from the sending of its request, so both durations
-// are rounded down.
+// grant returns the answer for a lock. The client adds valid_ms to the time at which it sent its request, so both
+// durations are rounded down.
 func (c *call) grant(g ops.Grant) routes.Granted {
 	elapsed, left := c.left(g)
 	c.fence = g.Fence
@@ -34,8 +34,8 @@ func (c *call) grant(g ops.Grant) routes.Granted {
 	}
 }
 
-// left returns how long the call has taken, and for how long the client can rely on the lock from then on. The order
-// matters: if the process is stopped between the two, the sum is too small, and not too large.
+// left returns how long the call has taken, and how long the client can rely on the lock from then on. The order matters:
+// if the process is paused between the two, the sum is too small rather than too large.
 func (c *call) left(g ops.Grant) (elapsed, left time.Duration) {
 	elapsed = c.elapsed()
 	return elapsed, max(0, time.Until(g.Until))
@@ -58,7 +58,7 @@ func (s *Server) acquire(c *call, req *routes.AcquireRequest) (none routes.Grant
 		return none, err
 	}
 	c.holds(lease)
-	if ask.Call == nil { // otherwise a repeated request finds the lock
+	if ask.Call == nil { // with a Call, a repeated request finds the lock
 		if err := c.willBeRead(lease.Token); err != nil {
 			return none, err
 		}
@@ -66,7 +66,7 @@ func (s *Server) acquire(c *call, req *routes.AcquireRequest) (none routes.Grant
 	return c.grant(lease), nil
 }
 
-// mayHold refuses another lock to a caller that has reached its bound.
+// mayHold refuses another lock to a caller that has reached its limit.
 func (c *call) mayHold(key string) error {
 	if c.s.quotas.mayHold(c.who.ID, key) {
 		return nil
@@ -77,8 +77,8 @@ func (c *call) mayHold(key string) error {
 // holds records that the caller has a lock.
 func (c *call) holds(g ops.Grant) { c.s.quotas.holds(c.who.ID, g.Token.Key(), g.Until) }
 
-// willBeRead returns nil if the client is still connected to read the token. Otherwise it releases the lock and returns
-// errGone. If the store does not answer, the lock ends with its lease.
+// willBeRead returns nil if the client is still connected, and so will read the token. Otherwise it releases the lock and
+// returns errGone. If the store does not answer, the lock ends with its lease.
 func (c *call) willBeRead(token joblock.Token) error {
 	if !c.ended() {
 		return nil
@@ -88,7 +88,7 @@ func (c *call) willBeRead(token joblock.Token) error {
 	return errGone
 }
 
-// leaseRequest checks the fields of an acquire.
+// leaseRequest checks and converts the fields of an acquire.
 func (c *call) leaseRequest(req *routes.AcquireRequest) (ask ops.LeaseRequest, err error) {
 	if ask.Key, err = c.keyFrom(req.Key); err != nil {
 		return ask, err
@@ -106,7 +106,7 @@ func (c *call) leaseRequest(req *routes.AcquireRequest) (ask ops.LeaseRequest, e
 	return ask, err
 }
 
-// lease takes the lock. A wait ends with the request, and with Close.
+// lease takes the lock. The wait ends when the request ends, or when Close begins.
 func (s *Server) lease(c *call, ask ops.LeaseRequest) (ops.Grant, error) {
 	if ask.Wait == 0 {
 		return ops.AcquireLease(c.lasting(), s.cfg.Locks, ask)
@@ -151,7 +151,7 @@ func (c *call) tooManyWaits() *problem.Problem {
 	return problem.New(http.StatusTooManyRequests, problem.Waits, "the lock is held, and at most %d requests may wait, of one caller at most %d", c.s.cfg.MaxWaiting, c.s.cfg.MaxWaitingEach).Again(time.Second)
 }
 
-// tooManyStreams is tooManyWaits for a call that holds locks, or waits for anything other than one lock.
+// tooManyStreams is tooManyWaits for a call that holds a lock, or waits for something other than a single lock.
 func (c *call) tooManyStreams() *problem.Problem {
 	return problem.New(http.StatusTooManyRequests, problem.Waits, "at most %d requests may wait or hold locks, of one caller at most %d", c.s.cfg.MaxWaiting, c.s.cfg.MaxWaitingEach).Again(time.Second)
 }
@@ -166,7 +166,7 @@ func (s *Server) untilClosing(ctx context.Context) (context.Context, context.Can
 	}
 }
 
-// idempotencyHeader makes an acquire, a resume or an enqueue repeatable.
+// idempotencyHeader is the header that makes an acquire, a resume or an enqueue repeatable.
 const idempotencyHeader = "Idempotency-Key"
 
 // idempotencyKey returns the Idempotency-Key, "" if there is none.
@@ -186,8 +186,8 @@ func (c *call) idempotencyKey() (string, error) {
 	return values[0], nil
 }
 
-// repeatable returns the call that the Idempotency-Key names, nil without an Idempotency-Key. The name is scoped to the
-// caller and the lock's key: with another principal or key it names another call.
+// repeatable returns the Call that the Idempotency-Key names, or nil without an Idempotency-Key. The name belongs to the
+// caller and the lock's key: for another principal or key it is another Call.
 func (c *call) repeatable(verb, key string, parameters func() string) (*ops.Call, error) {
 	name, err := c.idempotencyKey()
 	if name == "" || err != nil {
@@ -278,7 +278,7 @@ func (s *Server) resume(c *call, req *routes.ResumeRequest) (none routes.Granted
 	if ttl > 0 {
 		opts = append(opts, joblock.TTL(ttl))
 	}
-	// The token is a part of the name: the same Idempotency-Key with another token is another call.
+	// The token's digest is a parameter: the same Idempotency-Key with another token is another call.
 	parameters := func() string { return fmt.Sprint(token.Digest(), " ", ops.FenceOf(token), " ", strconv.Quote(req.Job)) }
 	repeat, err := c.repeatable("resume", token.Key(), parameters)
 	if err != nil {
@@ -295,7 +295,7 @@ func (s *Server) resume(c *call, req *routes.ResumeRequest) (none routes.Granted
 	return c.grant(lease), nil
 }
 
-// reserve returns the value of a field reserve_ms. It is bounded like a lease, so that no caller keeps others from a key for
+// reserve returns the value of a field reserve_ms. Its limit is that of a lease, so that no caller can reserve a key for
 // longer than it could hold the lock without a renewal.
 func (s *Server) reserve(field *int64, absent time.Duration) (time.Duration, error) {
 	settings := s.in.Settings()

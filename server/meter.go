@@ -2,8 +2,8 @@ package server
 
 import "time"
 
-// Meter counts what a Server does. Package server/metrics has one for Prometheus. The methods must not block, and must be
-// safe for concurrent use. A later version may add methods: embed a NoMeter, which has them too.
+// Meter counts what a Server does. Package server/metrics has a Meter for Prometheus. The methods must not block, and
+// must be safe for concurrent use. A later version may add methods, so embed a NoMeter, which then has them too.
 type Meter interface {
 	// Request counts a request that was answered.
 	Request(MeteredRequest)
@@ -17,16 +17,16 @@ type Meter interface {
 
 // MeteredRequest is a request that was answered.
 type MeteredRequest struct {
-	Route  string        // a path of the package comment, or a name of another lock API; "" for an unknown path
-	Method string        // as the client has sent it
+	Route  string        // a path of the package comment, or a name in another lock API; "" for an unknown path
+	Method string        // as the client sent it
 	Status int           // of the answer
-	Code   string        // that of the error, or ""
+	Code   string        // the code of the error, or ""
 	Took   time.Duration // since the arrival of the request
 }
 
 // MeteredWait is the beginning or the end of a wait.
 type MeteredWait struct {
-	Stream bool // a stream, and not a request that waits for its lock
+	Stream bool // true for a stream, false for a request that waits for its lock
 	Ended  bool // each wait is reported twice: when it begins, and when it has ended
 }
 

@@ -16,14 +16,15 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// operator returns the desk through which the caller acts.
+// operator returns an Operator that acts in the caller's name.
 func (c *call) operator() ops.Operator { return c.s.desk.As(c.who.ID, c.r.RemoteAddr) }
 
-// performs performs an operator's action, which req points to, if the caller may. What the action names decides about that.
+// performs performs the operator's action that req points to, if the caller may. The fields of the action decide which
+// right it needs.
 func performs(c *call, req any) (any, error) {
 	v := reflect.ValueOf(req).Elem()
 	verb, about := ops.VerbOf(v.Interface().(ops.Action).Verb()), func(name string) *string { return v.FieldByName(name).Addr().Interface().(*string) }
-	if verb == nil { // a name that no action has, such as that of an unknown Then
+	if verb == nil { // there is no such action, for example because Then is unknown
 		verb = &ops.Verb{Action: v.Interface().(ops.Action)}
 	}
 	var err error
@@ -53,7 +54,7 @@ func performs(c *call, req any) (any, error) {
 	return done, nil
 }
 
-// acts is a route that performs an action for an operator, which takes a place in the record of actions.
+// acts returns the handler of a route that performs an operator's action, which takes a place in the record of actions.
 func acts(do func(*call) (*answer, error)) func(*call) (*answer, error) {
 	return func(c *call) (*answer, error) {
 		if p := c.act(); p != nil {
@@ -63,7 +64,7 @@ func acts(do func(*call) (*answer, error)) func(*call) (*answer, error) {
 	}
 }
 
-// act counts an action.
+// act counts an action, and returns a problem if the caller has reached its limit.
 func (c *call) act() *problem.Problem {
 	after := c.s.quotas.act(c.who.ID, 1)
 	if after == 0 {
@@ -72,10 +73,10 @@ func (c *call) act() *problem.Problem {
 	return tooOften(after, "at most %d actions a second are allowed over time, and %d at once", actionRate, actionBurst)
 }
 
-// walkPatience is the longest time for which a read waits for its turn.
+// walkPatience is how long a read may be delayed by its rate limit.
 const walkPatience = 10 * time.Second
 
-// walks is a route that reads much of the store. Beyond its rate it is delayed.
+// walks returns the handler of a route that reads much of the store. Beyond its rate, a read is delayed.
 func walks(do func(*call) (*answer, error)) func(*call) (*answer, error) {
 	return func(c *call) (*answer, error) {
 		after, ok := c.s.quotas.walk(c.who.ID, walkPatience)
@@ -93,7 +94,7 @@ func tooOften(after time.Duration, format string, args ...any) *problem.Problem 
 	return problem.New(http.StatusTooManyRequests, problem.Rate, format, args...).Again(after)
 }
 
-// walkTime bounds a walk that has no cursor. What it has found by then is the answer, which says that there is more.
+// walkTime bounds a walk that has no cursor. The answer has what was found by then, and says that there is more.
 const walkTime = 10 * time.Second
 
 // cut returns up to most items from the start of a walk.
@@ -118,10 +119,10 @@ func cut[T any](c *call, most int, walk func(context.Context) iter.Seq2[T, error
 	return l, nil
 }
 
-// listMost is how many items a list has unless the request says otherwise.
+// listMost is how many items a list has if the request does not say.
 const listMost = 100
 
-// ifMatch returns the fence in If-Match: a number, or the ETag of a lock.
+// ifMatch returns the fence in If-Match, which is a number or the ETag of a lock.
 func (c *call) ifMatch() (int64, error) {
 	values := c.r.Header.Values("If-Match")
 	if len(values) == 0 {

@@ -12,14 +12,14 @@ import (
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// PagesConfig configures the pages of a Server. The zero value means its defaults.
+// PagesConfig configures the pages of a Server. The zero value means the defaults.
 type PagesConfig struct {
 	// ReadOnly refuses every action, regardless of the caller's rights.
 	ReadOnly bool
 
-	// Share bounds the part of the store's time that one open page takes: with the default of 0.005 that is at most 1 % of
-	// a core for any page. Data that takes longer to read is read less often, and the page says how old it is. From 0.001
-	// to 1. The first walk over all keys after a while may take a quarter of the time, for three seconds.
+	// Share bounds the share of the store's time that one open page takes: with the default of 0.005, any page takes at
+	// most 1 % of a core. Data that takes longer to read is read less often, and the page says how old it is. Share is
+	// from 0.001 to 1. The first walk over all keys after a pause may take a quarter of the time, for three seconds.
 	Share float64
 }
 
@@ -29,15 +29,15 @@ type Pages struct {
 	pages *pages.Handler
 }
 
-// Pages returns the pages for people: locks, lines, jobs, limits, cron jobs and what operators have done, live, with
-// what an operator may do about them. Mount the result at any path that ends with a slash, with or without
+// Pages returns the pages for people: locks, lines, jobs, limits, cron jobs and operators' actions, live, with the
+// actions that the viewer may perform. Mount the result at any path that ends with a slash, with or without
 // http.StripPrefix. Close of the Server ends the streams of the pages.
 //
 // A caller needs ScopeRead to look, ScopeOperate to free locks and control tasks, ScopeCron to control cron jobs, and
-// ScopeAdmin to see all actions. Without Config.Redis there are no actions. A caller that Config.Authorize does not know is
-// asked for a token, which the browser sends once. The browser then has a cookie with a session of 8 hours at most, signed
-// with a secret that all replicas share. The session ends earlier when the rights of its account in [Accounts] end. With
-// another Authorizer it keeps the rights from when it began.
+// ScopeAdmin to see all actions. Without Config.Redis there are no actions. A caller that Config.Authorize does not know
+// is asked for a token, which the browser sends once. It gets a cookie with a session of at most 8 hours, signed with a
+// secret that all replicas share. With [Accounts], the session ends earlier when the rights of its account end. With
+// another Authorizer it keeps the rights that the caller had when it began.
 //
 // The error matches joblock.ErrInvalid.
 func (s *Server) Pages(cfg PagesConfig) (*Pages, error) {
@@ -61,8 +61,8 @@ func (s *Server) Pages(cfg PagesConfig) (*Pages, error) {
 	return p, nil
 }
 
-// Root returns a handler that serves the paths of the Server's own API, and the pages everywhere else. The handler
-// changes no path: a mux would clean the keys in paths.
+// Root returns a handler that serves the paths of the Server's own API, and the pages everywhere else. It does not clean
+// paths, as a mux would: that would change the keys in them.
 func (p *Pages) Root() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
@@ -89,7 +89,7 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer c.caught()
 	pages.Headers(c.w.Header())
 	if r.TLS != nil && !loopback(hostName(r.Host)) {
-		c.w.Header().Set("Strict-Transport-Security", "max-age=31536000") // not on localhost, which has other servers, too
+		c.w.Header().Set("Strict-Transport-Security", "max-age=31536000") // not on localhost, where other servers run, too
 	}
 	req, ok := p.pages.Parse(r)
 	if ok && req.Asset {
@@ -173,14 +173,14 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Acts: func(n int) bool { return p.s.quotas.act(who.ID, n) == 0 },
 	}
 	if req.Name == "live" {
-		p.pages.Serve(c.w, c.r, req.Name, caller) // has deadlines of its own
+		p.pages.Serve(c.w, c.r, req.Name, caller) // it sets deadlines of its own
 		return
 	}
 	c.whole = r.ContentLength == 0
 	p.pages.Serve(bounded{c}, c.r, req.Name, caller)
 }
 
-// bounded limits how long the client may take to read an answer, from its first byte on.
+// bounded limits how long the client may take to read an answer, from its first byte.
 type bounded struct{ *call }
 
 func (b bounded) Header() http.Header { return b.w.Header() }
@@ -195,7 +195,7 @@ func (b bounded) Write(text []byte) (n int, err error) {
 	return n, err
 }
 
-// identify names the caller: by the Authorizer or, if that does not know the caller, by the session.
+// identify returns the caller: by the Authorizer or, if the Authorizer does not know the caller, by the session.
 func (p *Pages) identify(c *call) (who Principal, session bool, err error) {
 	who, err = p.s.whoIs(c.r)
 	if errors.Is(err, ErrUnauthorized) {
@@ -213,7 +213,7 @@ func (p *Pages) identify(c *call) (who Principal, session bool, err error) {
 
 const maxLoginForm = 8 << 10
 
-// login turns a token into a session.
+// login starts a session for a token.
 func (p *Pages) login(c *call) {
 	switch c.r.Method {
 	case http.MethodGet, http.MethodHead:
@@ -265,7 +265,7 @@ func (p *Pages) login(c *call) {
 	c.send(func() { c.w.WriteHeader(http.StatusSeeOther) })
 }
 
-// parseForm reads the form of a caller that is not known yet.
+// parseForm reads the form of a caller that is not yet known.
 func (c *call) parseForm() error {
 	defer c.strange(http.NewResponseController(c.w).SetReadDeadline)()
 	return c.r.ParseForm()

@@ -37,7 +37,7 @@ var answers = []struct {
 // maxRetryAfter bounds Retry-After, as in package handoff.
 const maxRetryAfter = time.Hour
 
-// problemOf returns the problem for an error. The text of an error from outside package joblock is only logged.
+// problemOf returns the problem for an error. The text of an error from outside package joblock is logged, but not sent.
 func (c *call) problemOf(err error) *problem.Problem {
 	var p *problem.Problem
 	var e *joblock.Error
@@ -76,12 +76,12 @@ func (c *call) lockProblem(err error, e *joblock.Error) *problem.Problem {
 		}
 		switch {
 		case a.status == http.StatusBadRequest:
-			p.Key = "" // which may be the bad value
+			p.Key = "" // the key may be the bad value
 		case a.status == http.StatusServiceUnavailable:
 			p.RetryAfter, c.detail = time.Second, err
 			switch {
 			case e.Code == problem.Closed:
-			case err == error(e) && errors.Is(e.Err, driver.ErrRefused): // as the only step of what was asked for
+			case err == error(e) && errors.Is(e.Err, driver.ErrRefused): // the refused call was the only step of the request
 				p.Detail = "the store refused the call, and this attempt changed nothing"
 			default:
 				p.Detail = "it is unknown whether the call took effect"

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// quotas bounds what each principal may do at a time.
+// quotas limits what each principal may do at the same time.
 type quotas struct {
 	rate      rate.Limit // 0: no bound
 	burst     int
 	most      int
 	each      int
-	locks     int // how many a principal may have
-	principal int // how many principals are remembered at most
+	locks     int // how many locks a principal may have
+	principal int // how many principals are remembered
 	seed      maphash.Seed
 
 	mu      sync.Mutex // guards what follows
@@ -28,10 +28,10 @@ type quota struct {
 	bucket  *rate.Limiter        // nil without a rate
 	actions *rate.Limiter        // nil before the first
 	walks   *rate.Limiter        // nil before the first
-	locks   map[uint64]time.Time // by hash of the key: until when the principal has it, as far as this process knows
-	swept   time.Time            // when the ended ones were last removed from locks
+	locks   map[uint64]time.Time // by hash of the key: how long the principal has it, as far as this process knows
+	swept   time.Time            // when ended locks were last removed from locks
 	busy    int                  // requests under way
-	waiting int                  // of these, those that wait for a lock, and streams
+	waiting int                  // how many of these wait for a lock, or are streams
 	used    time.Time
 }
 
@@ -59,8 +59,8 @@ func (q *quotas) take(id string) (after time.Duration) {
 	return after
 }
 
-// The bounds of a principal's actions, each of which takes a place in the record of actions, and of its reads that walk
-// over much of the store: a rate per second, and a burst.
+// The limits of a principal's actions, which take places in the record of actions, and of its reads that walk over much
+// of the store: a rate per second, and a burst.
 const (
 	actionRate  = 5
 	actionBurst = 1000
@@ -84,8 +84,8 @@ func (q *quotas) act(id string, n int) (after time.Duration) {
 	return after
 }
 
-// walk counts a read that walks over much of the store. It may begin after the returned time; ok is false if that is more
-// than most.
+// walk counts a read that walks over much of the store. The caller must wait for the returned time before it reads; ok is
+// false if that is more than the parameter most.
 func (q *quotas) walk(id string, most time.Duration) (after time.Duration, ok bool) {
 	now := time.Now()
 	q.mu.Lock()
@@ -102,7 +102,7 @@ func (q *quotas) walk(id string, most time.Duration) (after time.Duration, ok bo
 	return after, true
 }
 
-// mayHold reports whether the principal may take the lock on key: it already has it, or is below its bound.
+// mayHold reports whether the principal may take the lock on key: it has the lock already, or is below its limit.
 func (q *quotas) mayHold(id, key string) bool {
 	now := time.Now()
 	q.mu.Lock()
@@ -122,7 +122,7 @@ func (of *quota) sweep(now time.Time) {
 	maps.DeleteFunc(of.locks, func(_ uint64, until time.Time) bool { return !now.Before(until) })
 }
 
-// holds records that the principal has the lock on key until then, unless it releases the lock before.
+// holds records that the principal has the lock on key until the given time, unless it releases the lock earlier.
 func (q *quotas) holds(id, key string, until time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -142,7 +142,7 @@ func (q *quotas) gave(id, key string) {
 	}
 }
 
-// besideWaits is how many requests of a principal may be under way, not counting those that wait.
+// besideWaits is how many requests of a principal may be under way in addition to those that wait.
 const besideWaits = 256
 
 func (q *quotas) atOnce() int { return q.each + besideWaits }
@@ -165,7 +165,7 @@ func (q *quotas) end(id string) {
 	q.of[id].busy--
 }
 
-// enter counts a wait, until leave is called. ok is false if too many requests wait.
+// enter counts a wait until leave is called. ok is false if too many requests wait.
 func (q *quotas) enter(id string) (leave func(), ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -183,8 +183,8 @@ func (q *quotas) enter(id string) (leave func(), ok bool) {
 	}, true
 }
 
-// quotaLocked returns the quota of a principal. An Authorizer may create any number of principals, so those that have long
-// been idle are forgotten: an idle bucket is full again.
+// quotaLocked returns the quota of a principal. An Authorizer may return any number of principals, so idle ones are
+// forgotten once their buckets are full again.
 func (q *quotas) quotaLocked(id string, now time.Time) *quota {
 	of, known := q.of[id]
 	if !known {
@@ -208,7 +208,7 @@ func (q *quotas) forgetLocked(now time.Time) {
 	}
 	for id, of := range q.of {
 		of.sweep(now)
-		whole := of.actions == nil || of.actions.TokensAt(now) >= actionBurst // otherwise a new bucket would be full at once
+		whole := of.actions == nil || of.actions.TokensAt(now) >= actionBurst // a new bucket would be full
 		if whole && len(of.locks) == 0 && of.busy == 0 && of.waiting == 0 && now.Sub(of.used) > full {
 			delete(q.of, id)
 		}

@@ -14,12 +14,13 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// on returns the route of a row, served by do. The result of do is the answer, unless do has written one.
+// on returns the routes of a row, which do serves. The result of do is the answer, unless do has written an answer
+// itself.
 func on[Req, Res any](row *routes.Route[Req, Res], do func(c *call, req *Req) (Res, error)) []route {
 	return at(&row.Row, func(c *call, req any) (any, error) { return do(c, req.(*Req)) })
 }
 
-// at returns the route of a row, served by do. req is a pointer to a Row.Request.
+// at returns the routes of a row, which do serves. req is a pointer to a Row.Request.
 func at(row *routes.Row, do func(c *call, req any) (any, error)) []route {
 	serve := func(c *call) (*answer, error) {
 		req := reflect.New(row.Request).Interface()
@@ -53,8 +54,8 @@ func at(row *routes.Row, do func(c *call, req any) (any, error)) []route {
 	return all
 }
 
-// decode reads the query, the body and the path of a request. Its headers are read by seen, and by the routes that support
-// Idempotency-Key.
+// decode reads the query, the body and the path of a request. Its headers are read by seen, and by the routes that accept
+// an Idempotency-Key.
 func (c *call) decode(row *routes.Row, req any) error {
 	v, fields := reflect.ValueOf(req).Elem(), routes.Fields(row.Request)
 	if row.Scope != routes.None && row.Raw == "" {
@@ -77,13 +78,13 @@ func (c *call) decode(row *routes.Row, req any) error {
 	return nil
 }
 
-// decodeQuery reads the parameters of a query. Only those in fields are allowed, each once.
+// decodeQuery reads the parameters of a query. It refuses parameters that are not in fields, or occur twice.
 func (c *call) decodeQuery(v reflect.Value, fields []routes.Field) error {
 	if c.r.URL.RawQuery == "" {
 		return nil
 	}
 	values, err := url.ParseQuery(c.r.URL.RawQuery)
-	if err != nil { // values lack the bad pairs, so the call could cover more than the caller asked for
+	if err != nil { // values lacks the bad parameters, so the call could cover more than the caller wants
 		return problem.New(http.StatusBadRequest, problem.Request, "the query is not well formed: write %% as %%25 and ; as %%3B")
 	}
 	var known []string
@@ -160,7 +161,7 @@ func decodeText(v reflect.Value, f *routes.Field, text string) error {
 
 var states = []joblock.State{joblock.StateFree, joblock.StateHeld, joblock.StateParked, joblock.StateOrphaned}
 
-// seen reads from If-Match the state that the caller has seen.
+// seen sets the fields that If-Match stands for: the fence or the step that the caller has seen.
 func (c *call) seen(req any) error {
 	v := reflect.ValueOf(req).Elem()
 	for _, f := range routes.Fields(v.Type()) {

@@ -13,17 +13,17 @@ const (
 	// recheckEvery is how often the rights of a caller are looked up again while its stream is open or its request waits.
 	recheckEvery = 10 * time.Second
 
-	// rightsGrace is how long a caller keeps rights that cannot be looked up again.
+	// rightsGrace is how long a caller keeps its rights while they cannot be looked up again.
 	rightsGrace = time.Minute
 
-	// confirmAfter is the least wait after which the rights are looked up once more before the answer, and confirmTime is
-	// how long that may take.
+	// confirmAfter is the shortest wait after which the rights are looked up once more before the answer, and confirmTime
+	// is how long the answer may be delayed for that.
 	confirmAfter = time.Second
 	confirmTime  = 2 * time.Second
 )
 
-// A watch looks the rights of a caller up again while its call lasts. The Authorizer is asked in a goroutine of its own,
-// so a slow Authorizer delays no ping.
+// A watch looks up the rights of a caller again and again while its call lasts. It calls the Authorizer in a goroutine of
+// its own, so a slow Authorizer delays no ping.
 type watch struct {
 	c   *call
 	may func(*Principal) bool
@@ -34,12 +34,12 @@ type watch struct {
 	mu      sync.Mutex // guards what follows
 	timer   *time.Timer
 	who     Principal // as the Authorizer last returned it
-	failing time.Time // since when the Authorizer fails; zero if it does not
+	failing time.Time // since when the Authorizer has failed; zero if it works
 	stopped bool
 }
 
-// watch calls end, at most once, when may no longer holds for the caller, because its account is removed, changed or
-// expired. The result is nil for callers whose rights do not change. End a watch with Stop.
+// watch calls end, at most once, when the function may no longer returns true for the caller, because its account was
+// removed, changed or has expired. The result is nil for callers whose rights do not change. End a watch with Stop.
 func (c *call) watch(may func(*Principal) bool, end func(*problem.Problem)) *watch {
 	if c.s.cfg.anyone() {
 		return nil
@@ -51,12 +51,12 @@ func (c *call) watch(may func(*Principal) bool, end func(*problem.Problem)) *wat
 	return w
 }
 
-// mayLock is the condition of a watch while a caller waits for the lock on key, or has the server renew it.
+// mayLock returns the condition of a watch for a caller that waits for the lock on key, or whose lock the server renews.
 func mayLock(key string) func(*Principal) bool {
 	return func(p *Principal) bool { return p.may(ScopeLock) && p.mayUse(key) }
 }
 
-// Confirm looks the rights up before a caller that has waited gets its lock.
+// Confirm looks up the rights once more before a caller that has waited gets its lock.
 func (w *watch) Confirm() {
 	if w == nil || time.Since(w.began) < confirmAfter {
 		return
@@ -70,11 +70,11 @@ func (w *watch) Confirm() {
 	defer late.Stop()
 	select {
 	case <-looked:
-	case <-late.C: // the answer still counts when it arrives
+	case <-late.C: // an answer that arrives later still counts
 	}
 }
 
-// Stop ends the watch: end is no longer called.
+// Stop ends the watch: it does not call end any more.
 func (w *watch) Stop() {
 	if w == nil {
 		return
@@ -85,7 +85,7 @@ func (w *watch) Stop() {
 	w.timer.Stop()
 }
 
-// next returns when to look again: at the end of the rights at the latest.
+// next returns how long to wait before the next lookup: no longer than until the rights expire.
 func (w *watch) next(now time.Time) time.Duration {
 	if w.who.Expires.IsZero() {
 		return recheckEvery
@@ -109,7 +109,7 @@ func (w *watch) look() {
 	w.timer.Reset(w.next(now))
 }
 
-// ask calls the Authorizer. A panic must not end the process, which it would here.
+// ask calls the Authorizer. It recovers from a panic, which would end the process in this goroutine.
 func (w *watch) ask() (who Principal, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -119,7 +119,7 @@ func (w *watch) ask() (who Principal, err error) {
 	return w.c.s.whoIs(w.c.r)
 }
 
-// judge records the answer of the Authorizer. The result is nil while the caller keeps its rights.
+// judge records the result of the Authorizer. It returns nil while the caller keeps its rights.
 func (w *watch) judge(who Principal, err error, now time.Time) *problem.Problem {
 	switch {
 	case errors.Is(err, ErrUnauthorized):

@@ -10,15 +10,15 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// A route is a method and a path, and what serves it.
+// A route is a method, a path, and the function that serves them.
 type route struct {
 	method string
 	path   string
-	scope  Scope // zero: no caller is needed
+	scope  Scope // zero: no authentication is needed
 	do     func(c *call) (*answer, error)
 }
 
-// routes binds the rows of the table to what serves them.
+// routes returns the routes of the table's rows with the functions that serve them.
 func (s *Server) routes() []route {
 	all := slices.Concat(
 		on(routes.Acquire, s.acquire), on(routes.Renew, s.renew), on(routes.Release, s.release), on(routes.Park, s.park), on(routes.Resume, s.resume),
@@ -44,16 +44,16 @@ func (s *Server) routes() []route {
 	return all
 }
 
-// A mount serves the routes of one API: those of the Server itself, or those of another lock API that a program mounts next
-// to it. All mounts have the callers, rights, prefixes, rates, log and audit of the Server.
+// A mount serves the routes of one API: the Server's own, or another lock API that a program mounts next to it. All
+// mounts share the callers, rights, prefixes, rates, log and audit of the Server.
 type mount struct {
 	s      *Server
 	mux    *http.ServeMux
-	refuse func(c *call, p *problem.Problem) // writes the error as the API has it
+	refuse func(c *call, p *problem.Problem) // writes the error in the API's format
 }
 
-// mount returns the handler of some routes. For its mux every path is known: mux answers neither 404 nor 405 itself,
-// because its answers would be plain text.
+// mount returns the handler of some routes. It registers every path, so that the mux never answers 404 or 405 itself:
+// those answers would be plain text.
 func (s *Server) mount(routes []route, refuse func(c *call, p *problem.Problem)) *mount {
 	m := &mount{s: s, mux: http.NewServeMux(), refuse: refuse}
 	methods := make(map[string][]string)
@@ -80,7 +80,7 @@ func (s *Server) mount(routes []route, refuse func(c *call, p *problem.Problem))
 	return m
 }
 
-// anyKey is the pattern of all paths. Its PathValue "key" may have slashes, and is "" for the path "/".
+// anyKey is the pattern that matches all paths. Its PathValue "key" may have slashes, and is "" for the path "/".
 const anyKey = "/{key...}"
 
 // ServeHTTP serves one request.
@@ -97,16 +97,16 @@ func (m *mount) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m.mux.ServeHTTP(c.w, r)
 }
 
-// step is a handler of the mux. The ResponseWriter is that of a call.
+// step is a handler in the mux. Its ResponseWriter must be the writer of a call.
 type step func(c *call)
 
 func (f step) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := w.(*writer).c
-	c.r = r // with the values of the path
+	c.r = r // this request has the values of the path
 	f(c)
 }
 
-// checkPath refuses a path that the mux would redirect. A client that follows the redirection would request another key.
+// checkPath refuses a path that the mux would redirect: a client that follows the redirection would request another key.
 func checkPath(path string) *problem.Problem {
 	if strings.HasPrefix(path, "/") && !strings.Contains(path, "//") && !strings.Contains(path, "/.") {
 		return nil

@@ -25,58 +25,58 @@ import (
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// Config configures a Server. Locks and Authorize are required. The zero value of each other field means its default.
+// Config configures a Server. Locks and Authorize are required. The zero value of any other field means its default.
 type Config struct {
-	// Locks takes the locks. The Server does not close Locks: close the Server first, then Locks.
+	// Locks is the Locker that takes the locks. Close does not close it: close the Server first, then Locks.
 	Locks *joblock.Locker
 
 	// Jobs enqueues tasks that carry locks. Without Jobs there is no route /v1/enqueue.
 	Jobs *handoff.Client
 
-	// Authorize names the caller of each request: an *Accounts, an AuthorizeFunc, or Anyone().
+	// Authorize identifies the caller of each request: an *Accounts, an AuthorizeFunc, or Anyone().
 	Authorize Authorizer
 
-	// Hosts are the names under which the Server is reached, without ports; "*" is every name. A request with another Host
-	// is answered 421, except at /healthz, /readyz and /openapi.json. Default: with the Authorizer Anyone localhost and
-	// the addresses of the loopback interface, so that no page of a web site can take locks through its visitor's
-	// browser; otherwise every name.
+	// Hosts are the host names under which clients reach the Server, without ports; "*" allows every name. A request with
+	// another Host is answered 421, except at /healthz, /readyz and /openapi.json. Default: every name. But with the
+	// Authorizer Anyone the default is localhost and the loopback addresses, so that no web page can take locks through
+	// its visitor's browser.
 	Hosts []string
 
-	// MaxWait bounds wait_ms, from a second to an hour. Default 45 s: a request that waits is silent, and many proxies give
-	// up after 50 s or a minute. A stream may wait longer.
+	// MaxWait bounds wait_ms, from a second to an hour. Default 45 s: a request that waits sends nothing, and many
+	// proxies give up after 50 s or a minute. A stream may wait longer.
 	MaxWait time.Duration
 
-	// MaxWaiting bounds how many requests wait for their locks, and how many streams there are, both together, in this
-	// process. A request beyond the bound does not wait: it is served if its lock is free. Default 10,000.
+	// MaxWaiting is how many requests may wait for locks in this process, streams included. A request beyond that does
+	// not wait: it gets its lock if that is free. Default 10,000.
 	MaxWaiting int
 
 	// MaxWaitingEach is MaxWaiting for one principal. Default 1,000.
 	MaxWaitingEach int
 
-	// MaxLocksEach bounds how many locks without a stream one principal has, held and reserved, as far as this process has
-	// granted or renewed them and they have not ended. Locks of jobs are not counted. Default 10,000.
+	// MaxLocksEach is how many locks one principal may have without a stream, held or reserved, as far as this process
+	// has granted or renewed them. Locks of jobs do not count. Default 10,000.
 	MaxLocksEach int
 
-	// Rate bounds how many requests a principal sends per second over time, and Burst how many at once. Default no
-	// bound; with a Rate, the default of Burst is one second's requests.
+	// Rate is how many requests a principal may send per second over time, and Burst is how many at once. Default: no
+	// limit; with a Rate, the default of Burst is one second's requests.
 	Rate  float64
 	Burst int
 
 	// BodyTimeout is how long a client may take to send its body, from 100 ms to an hour. Default 10 s.
 	BodyTimeout time.Duration
 
-	// Store, unless nil, is the store of Locks, made by redisstore.New. The doctor looks at its servers.
+	// Store, unless nil, is the store of Locks, made by redisstore.New. The doctor checks its servers.
 	Store driver.Store
 
-	// Databases are the databases of asynq whose tasks have locks. Without Databases the state of jobs is not known.
+	// Databases are the asynq databases whose tasks have locks. Without Databases the state of jobs is not shown.
 	Databases []Database
 
 	// CronScopes are the scopes of cron jobs that callers may see and control: scheduler.Config.Scope. Default none.
 	CronScopes []string
 
-	// Redis, unless nil, records the actions of operators, in a stream at Prefix. Without Redis every action is refused.
-	// The journal of package joblock/journal is read there, too. The default of Prefix is that of Store, or without Store
-	// "joblock:".
+	// Redis, unless nil, is where the actions of operators are recorded, in a stream at Prefix. Without Redis every
+	// action is refused. The journal of package joblock/journal is read from it, too. Prefix defaults to the prefix of
+	// Store, or to "joblock:" without Store.
 	Redis  redis.UniversalClient
 	Prefix string
 
@@ -85,14 +85,14 @@ type Config struct {
 	Meter   Meter
 	Metrics http.Handler
 
-	// Logger gets a line for each request, and the faults behind a 500 and a 503. No line has a token. Default
+	// Logger gets a line for each request, and the errors behind a 500 or a 503. No line has a token. Default
 	// slog.Default().
 	Logger *slog.Logger
 }
 
 // Database is a database of asynq.
 type Database struct {
-	Name      string // for people
+	Name      string // for display
 	Inspector *asynq.Inspector
 }
 
@@ -109,12 +109,12 @@ type Server struct {
 	strangers strangers
 	ready     readiness
 
-	follows atomic.Int64 // how many executions are waited for; see await
+	follows atomic.Int64 // how many executions the Server waits for; see await
 
 	closing context.Context // ends when Close begins
 	close   context.CancelFunc
 
-	mu   sync.Mutex     // so that nothing is added to busy after closing has ended
+	mu   sync.Mutex     // ensures that nothing is added to busy after closing has ended
 	busy sync.WaitGroup // waits and streams
 }
 
@@ -184,8 +184,8 @@ func New(cfg Config) (*Server, error) {
 // auditTimeout bounds a call that records an action, or reads the journal.
 const auditTimeout = 3 * time.Second
 
-// prefixed is a store from redisstore.New. With the prefix of another one, the record of actions would be looked for in the
-// wrong place.
+// prefixed is implemented by the stores of redisstore.New. A Prefix other than the store's would look for the record of
+// actions in the wrong place.
 type prefixed interface{ Prefix() string }
 
 func (cfg *Config) desk() ops.Config {
@@ -219,12 +219,12 @@ func invalid(format string, args ...any) error {
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.own.ServeHTTP(w, r) }
 
-// errClosing is the cause with which Close ends a wait.
+// errClosing is the cause of a wait that Close ends.
 var errClosing = errors.New("the server is closing")
 
-// Close ends all waits with 503 and all streams with a line "draining", and returns when they have ended, or the cause
-// of ctx if ctx ends first. Short requests are served until the http.Server is shut down, so call Close first, then
-// Shutdown, then Close of the Locker. A second Close waits too.
+// Close ends all waits with 503 and all streams with a line "draining". It returns when they have ended, or with the
+// cause of ctx if ctx ends first. Short requests are still served until the http.Server is shut down, so call Close
+// first, then Shutdown, then Close of the Locker. A second Close waits too.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.close()
@@ -233,12 +233,12 @@ func (s *Server) Close(ctx context.Context) error {
 }
 
 const (
-	followFor  = 24 * time.Hour // how long the Server waits for the end of an execution that it has asked for
-	followMost = 100            // for how many it waits at a time; each wait costs Redis a read every second
+	followFor  = 24 * time.Hour // how long the Server waits for the end of an execution that it triggered
+	followMost = 100            // how many executions it waits for; each costs Redis a read every second
 )
 
-// await runs wait in a goroutine of its own, until Close begins. Beyond followMost, wait is not run, and the error says
-// why.
+// await runs wait in a goroutine of its own, until Close begins. If followMost waits run already, it does not run wait,
+// and returns an error that says so.
 func (s *Server) await(wait func(context.Context)) error {
 	if s.follows.Add(1) > followMost {
 		s.follows.Add(-1)
@@ -272,7 +272,7 @@ func (s *Server) begin(stream bool) (done func(), err error) {
 	}, nil
 }
 
-// enter counts a wait or a stream, until the call of done. After Close the error is a LOCK_CLOSED.
+// enter counts a wait or a stream until done is called. After Close the error has the code LOCK_CLOSED.
 func (s *Server) enter() (done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,22 +18,23 @@ const (
 	sessionCookie = "joblock_session"
 	sessionTime   = 8 * time.Hour
 
-	// mostCookie is a size that every browser accepts for a cookie.
+	// mostCookie is a size of cookies that every browser accepts.
 	mostCookie = 3800
 )
 
-// errSessionSize says that the rights of a caller do not fit into a cookie.
+// errSessionSize means that the rights of a caller do not fit into a cookie.
 var errSessionSize = errors.New("the session is too large for a cookie")
 
-// A ticket is the content of a session's cookie. It is signed but not secret. The token of the caller is not in it.
+// A ticket is the content of a session's cookie. It is signed but not secret, and does not contain the caller's token.
 type ticket struct {
 	ID   string    `json:"i"`
 	Ends time.Time `json:"e"`
 
-	// Mark is that of the account of Accounts. If the token of the account has changed, the session has ended.
+	// Mark is the mark of the account in Accounts; see Accounts.mark. If the token of the account has changed, the
+	// session is no longer valid.
 	Mark string `json:"m,omitempty"`
 
-	// Without Mark the rights are those of the time at which the session began.
+	// If Mark is "", the rights are those that the caller had when the session began.
 	Scopes    Scope     `json:"s,omitempty"`
 	Prefixes  []string  `json:"p,omitempty"`
 	AllKeys   bool      `json:"pa,omitempty"`
@@ -42,7 +43,7 @@ type ticket struct {
 	Expires   time.Time `json:"x,omitzero"`
 }
 
-// sessionKey returns the key that signs sessions. All replicas have the same one.
+// sessionKey returns the key that signs sessions, which is the same in all replicas.
 func (s *Server) sessionKey(ctx context.Context) ([]byte, error) {
 	return s.in.Ring().Derive(ctx, "sessions of pages")
 }
@@ -53,7 +54,7 @@ func sign(key, text []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// newSession returns the caller that has a token, and the cookie of a session. The error matches ErrUnauthorized if the
+// newSession returns the caller with the token, and the cookie of a new session. The error matches ErrUnauthorized if the
 // token is unknown.
 func (s *Server) newSession(r *http.Request, token string) (Principal, *http.Cookie, error) {
 	if token == "" || len(token) > maxTokenBytes || strings.ContainsAny(token, " \t\r\n") {
@@ -89,19 +90,19 @@ func (s *Server) newSession(r *http.Request, token string) (Principal, *http.Coo
 	if len(value) > mostCookie {
 		return Principal{}, nil, errSessionSize
 	}
-	// Without Path the cookie is for the directory of the pages, wherever they are mounted.
+	// Without a Path, the cookie applies to the directory of the pages, wherever they are mounted.
 	return who, &http.Cookie{
 		Name: sessionCookie, Value: value, MaxAge: int(sessionTime.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: overTLS(r),
 	}, nil
 }
 
-// overTLS reports whether the browser speaks TLS: to this server, or to a proxy in front of it, as the origin of a form
-// shows.
+// overTLS reports whether the browser uses TLS: to this server or, as the Origin of a form shows, to a proxy in front of
+// it.
 func overTLS(r *http.Request) bool {
 	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
 }
 
-// session returns the caller of the request's session. The error is ErrUnauthorized without a valid session.
+// session returns the caller of the request's session, or ErrUnauthorized if there is no valid session.
 func (s *Server) session(r *http.Request) (Principal, error) {
 	cookies := r.CookiesNamed(sessionCookie)
 	if len(cookies) == 0 {
@@ -111,7 +112,7 @@ func (s *Server) session(r *http.Request) (Principal, error) {
 	if err != nil {
 		return Principal{}, err
 	}
-	for _, cookie := range cookies { // mounts that lie within each other have one each
+	for _, cookie := range cookies { // nested mounts have a cookie each
 		if who, ok := s.readSession(key, cookie.Value); ok {
 			return who, nil
 		}
@@ -156,7 +157,7 @@ func (a *account) mark() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// marked returns the account that has the id, if it still has the mark.
+// marked returns the account with the id, if its mark is still the same.
 func (a *Accounts) marked(id, mark string) (Principal, bool) {
 	a.refresh()
 	found := a.known.Load().byID[id]

@@ -9,10 +9,11 @@ import (
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// sites says under which names the Server is reached, and from which web sites.
+// sites says under which names the Server is reached, and which web sites may send requests.
 //
-// A page of any web site can have the browser send requests to the user's own machine. If the page's name resolves to
-// 127.0.0.1, the browser takes the answers for the page's own. Such a request has the page's name in its header Host.
+// Any web page can have the browser send requests to the user's own machine. If the page's host name resolves to
+// 127.0.0.1, the browser treats the answers as the page's own. Such a request has the page's host name in its Host
+// header.
 type sites struct {
 	any   bool
 	own   bool     // the names of this machine's loopback interface
@@ -40,15 +41,15 @@ func newSites(cfg Config) (*sites, error) {
 	return s, nil
 }
 
-// check refuses a request under a name other than those of the Server, and one that a page of another web site sends
-// with rights that the page does not have itself.
+// check refuses a request with a Host other than the Server's names. It also refuses a request that a page of another web
+// site sends with rights that the page itself does not have.
 func (s *sites) check(r *http.Request) *problem.Problem {
-	// HTTP/1.0 has no Host, and no browser sends it.
+	// An HTTP/1.0 request may lack a Host, and browsers do not send HTTP/1.0.
 	if host := hostName(r.Host); !s.any && r.Host != "" && !(s.own && loopback(host)) && !slices.Contains(s.names, host) {
 		return problem.New(http.StatusMisdirectedRequest, problem.Misdirected, "the host is %s, which is none of Config.Hosts", problem.Shown(r.Host))
 	}
-	// A bearer token is sent only by a client that knows it. The browser itself adds a certificate, the rights of Anyone,
-	// and passwords such as those of Basic authentication.
+	// Only a client that knows a bearer token can send it. The browser adds certificates, Basic passwords and the like by
+	// itself, and Anyone needs no credentials.
 	if bearer(r) {
 		return nil
 	}
@@ -58,8 +59,8 @@ func (s *sites) check(r *http.Request) *problem.Problem {
 	if safe(r.Method) {
 		return nil
 	}
-	// A browser sends each of them once. A proxy in between may add another one, and check a different one from the one
-	// checked here.
+	// A browser sends each of these headers once. A proxy in between may add another one, and check a different one from
+	// the one checked here.
 	for _, name := range []string{"Sec-Fetch-Site", "Origin"} {
 		if len(r.Header.Values(name)) > 1 {
 			return problem.New(http.StatusForbidden, problem.Forbidden, "the header %s comes twice, so it is unclear which site has sent the request", name)
@@ -78,8 +79,8 @@ func safe(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
-// within reports whether a page of another site wants the answer as a part of itself: as a frame, a picture, a script. A
-// followed link is not one.
+// within reports whether a page of another site wants to embed the answer, for example as a frame, an image or a script.
+// A followed link does not count.
 func within(r *http.Request) bool {
 	if !safe(r.Method) || bearer(r) {
 		return false
@@ -93,7 +94,7 @@ func within(r *http.Request) bool {
 	return false
 }
 
-// hostName returns the name in a header Host: in lower case, without the port and the brackets of an IPv6 address.
+// hostName returns the host name in a Host header: in lower case, without the port and the brackets of an IPv6 address.
 func hostName(host string) string {
 	if strings.Contains(host, ":") {
 		if name, _, err := net.SplitHostPort(host); err == nil {

@@ -11,16 +11,16 @@ import (
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// The bounds of the work for callers that are not admitted, or not yet: how many answers and sign-in forms may be under way
-// at a time, for all addresses and for one. Each takes as long as its client likes, up to 10 s, and some 30 kB of memory
+// The limits of the work for callers that have not been admitted: how many answers and sign-in forms may be under way at
+// a time, for all addresses and for one. Each takes as long as its client likes, up to 10 s, and some 30 kB of memory
 // meanwhile.
 const (
 	mostStrangers = 512
 	mostOfAddress = 64
 )
 
-// strangers has the work under way for callers that are not admitted. Beyond the bounds the oldest is cut off, rather than
-// the newest refused: a client that neither sends nor reads slowly has finished by then.
+// strangers has the work under way for callers that have not been admitted. Beyond the limits it cuts off the oldest work
+// rather than refusing the newest: a client that sends and reads at a normal speed has finished by then.
 type strangers struct {
 	mu  sync.Mutex  // guards what follows
 	all []*stranger // the oldest first
@@ -31,8 +31,8 @@ type stranger struct {
 	cut     func()
 }
 
-// enter counts work for an address until the call of leave, which reports whether the work was cut off by cut. cut must not
-// block, and is not called after leave.
+// enter counts work for an address until leave is called. leave reports whether the work was cut off by calling cut. cut
+// must not block, and is not called after leave.
 func (s *strangers) enter(remote string, cut func()) (leave func() bool) {
 	of := &stranger{addressOf(remote), cut}
 	s.mu.Lock()
@@ -68,16 +68,17 @@ func (s *strangers) cutLocked(i int) {
 	s.all = slices.Delete(s.all, i, i+1)
 }
 
-// strange counts work whose duration depends on a client that is not admitted, until leave is called. To cut it off, its
-// connection is closed, with all its other requests, or a deadline in the past is set if a caller was admitted over the
-// same connection, for example through a proxy. leave then ends the request without an answer.
+// strange counts work whose duration depends on a client that has not been admitted, until leave is called. To cut the
+// work off, strange closes the client's connection, with all its other requests. If a caller was admitted over the same
+// connection, for example through a proxy, it sets a deadline in the past instead. leave then ends the request without an
+// answer.
 func (c *call) strange(deadline func(time.Time) error) (leave func()) {
 	if c.known {
 		return func() {}
 	}
 	ctx := c.r.Context()
 	if ctx.Err() != nil {
-		panic(http.ErrAbortHandler) // no client reads the answer, so it is not rendered
+		panic(http.ErrAbortHandler) // the answer would not be read, so it is not rendered
 	}
 	left := c.s.strangers.enter(c.r.RemoteAddr, func() {
 		if !cutOff(ctx) {
@@ -92,7 +93,7 @@ func (c *call) strange(deadline func(time.Time) error) (leave func()) {
 	}
 }
 
-// letIn records that the caller of the call is known and may be served. It returns a problem if the caller has too many
+// letIn records that the call's caller is known and may be served. It returns a problem if the caller has too many
 // requests under way.
 func (c *call) letIn() *problem.Problem {
 	if !c.s.quotas.begin(c.who.ID) {
@@ -106,7 +107,7 @@ func (c *call) letIn() *problem.Problem {
 	return nil
 }
 
-// gone ends what letIn has begun.
+// gone undoes letIn.
 func (c *call) gone() {
 	if c.known {
 		c.s.quotas.end(c.who.ID)
