@@ -12,13 +12,13 @@ import (
 )
 
 // WriteFile replaces the file at path, unless a later holder has written it. The fence is in a file next to it, which is
-// locked meanwhile: all writers are on one machine, or on a file system that has locks across machines.
+// locked meanwhile: so all writers must be on one machine, or on a file system whose locks work across machines.
 func WriteFile(path string, body []byte, fence int64) (err error) {
 	guard, err := os.OpenFile(path+".fence", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, guard.Close()) }() // which gives the lock of the file back
+	defer func() { err = errors.Join(err, guard.Close()) }() // which releases the file's lock
 	if err := syscall.Flock(int(guard.Fd()), syscall.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", guard.Name(), err)
 	}
@@ -35,8 +35,8 @@ func WriteFile(path string, body []byte, fence int64) (err error) {
 			return ErrFenced
 		}
 	}
-	// The fence first: a crash in between leaves a fence without its content, and never the reverse. Of one length, a
-	// number is replaced by the next in one write.
+	// The fence is written first: a crash in between leaves a fence without its content, and never the reverse. All fences
+	// have 19 digits, so one write replaces the previous fence.
 	if _, err := guard.WriteAt(fmt.Appendf(nil, "%019d\n", fence), 0); err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func Put(ctx context.Context, client *http.Client, url string, body []byte, fenc
 		case err != nil:
 			return err
 		case status == http.StatusPreconditionFailed:
-			continue // another writer was faster: with a larger fence?
+			continue // another writer was faster: compare with its fence
 		case status >= 300:
 			return fmt.Errorf("put %s: status %d", url, status)
 		}

@@ -17,7 +17,7 @@ func UniqueAfter(ctx context.Context, jobs *handoff.Client, task *asynq.Task) er
 	return err
 }
 
-// RedislockAfter takes the place of RedislockBefore: waiting, refreshing and the loss of the lock are in Do.
+// RedislockAfter takes the place of RedislockBefore: Do waits, renews the lock, and handles its loss.
 func RedislockAfter(ctx context.Context, locks *joblock.Locker, key string, work Work) error {
 	return locks.Do(ctx, key, work, joblock.MaxWait(5*time.Second))
 }

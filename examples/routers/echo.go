@@ -15,7 +15,7 @@ func Echo(guard *handoff.Guard, claim func(echo.Context) handoff.Claim) echo.Mid
 		return func(c echo.Context) error {
 			outside := c.Request()
 			err := guard.Do(outside.Context(), claim(c), func(ctx context.Context) error {
-				defer c.SetRequest(outside) // middlewares outside need a context that has not ended
+				defer c.SetRequest(outside) // the middlewares around this one need a context that has not ended
 				c.SetRequest(outside.WithContext(ctx))
 				return next(c)
 			})

@@ -15,7 +15,7 @@ func Fiber(guard *handoff.Guard, claim func(*fiber.Ctx) handoff.Claim) fiber.Han
 	return func(c *fiber.Ctx) error {
 		outside := c.UserContext()
 		err := guard.Do(outside, claim(c), func(ctx context.Context) error {
-			defer c.SetUserContext(outside) // middlewares outside need a context that has not ended
+			defer c.SetUserContext(outside) // the middlewares around this one need a context that has not ended
 			c.SetUserContext(ctx)
 			return c.Next()
 		})

@@ -14,7 +14,7 @@ func Gin(guard *handoff.Guard, claim func(*gin.Context) handoff.Claim) gin.Handl
 	return func(c *gin.Context) {
 		outside := c.Request
 		err := guard.Do(outside.Context(), claim(c), func(ctx context.Context) error {
-			defer func() { c.Request = outside }() // middlewares outside need a context that has not ended
+			defer func() { c.Request = outside }() // the middlewares around this one need a context that has not ended
 			c.Request = outside.WithContext(ctx)
 			c.Next()
 			return nil

@@ -17,7 +17,7 @@ func EchoV5(guard *handoff.Guard, claim func(*echo.Context) handoff.Claim) echo.
 		return func(c *echo.Context) error {
 			outside := c.Request()
 			err := guard.Do(outside.Context(), claim(c), func(ctx context.Context) error {
-				defer c.SetRequest(outside) // middlewares outside need a context that has not ended
+				defer c.SetRequest(outside) // the middlewares around this one need a context that has not ended
 				c.SetRequest(outside.WithContext(ctx))
 				return next(c)
 			})
@@ -36,7 +36,7 @@ func FiberV3(guard *handoff.Guard, claim func(fiber.Ctx) handoff.Claim) fiber.Ha
 	return func(c fiber.Ctx) error {
 		outside := c.Context()
 		err := guard.Do(outside, claim(c), func(ctx context.Context) error {
-			defer c.SetContext(outside) // middlewares outside need a context that has not ended
+			defer c.SetContext(outside) // the middlewares around this one need a context that has not ended
 			c.SetContext(ctx)
 			return c.Next()
 		})
