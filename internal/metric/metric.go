@@ -110,43 +110,43 @@ var (
 		"joblock.job.locks", Gauge, "{lock}", []string{"state", Group}, "How many of these locks are bound to a job.", nil,
 	}
 	Waiters = Metric{
-		"joblock.waiters", Gauge, "{place}", []string{Group}, "How many places the lines of all keys have, for a while with those of waiters that have died.", nil,
+		"joblock.waiters", Gauge, "{place}", []string{Group}, "How many places there are in the lines of all keys. The place of a waiter that has died stays for a short time.", nil,
 	}
 	LongestLine = Metric{
-		"joblock.longest.line", Gauge, "{place}", []string{Group}, "How many places the longest line of a key has.", nil,
+		"joblock.longest.line", Gauge, "{place}", []string{Group}, "How many places there are in the longest line of a key.", nil,
 	}
 	Pauses = Metric{
-		"joblock.pauses", Gauge, "{key}", nil, "How many keys operators have paused, with those whose jobs are being started.", nil,
+		"joblock.pauses", Gauge, "{key}", nil, "How many keys operators have paused, including keys whose pause has just ended and whose jobs are being started.", nil,
 	}
 	HeldBack = Metric{
 		"joblock.held.back", Gauge, "{job}", nil, "How many jobs the pauses of keys hold back.", nil,
 	}
 	OldestAcquired = Metric{
-		"joblock.oldest.acquired.timestamp", Gauge, "s", []string{"state", Group}, "When the lock was acquired that has been in this state for longest, as Unix time.", nil,
+		"joblock.oldest.acquired.timestamp", Gauge, "s", []string{"state", Group}, "When the lock that has been in this state for the longest time was acquired, as Unix time.", nil,
 	}
 	Snapshot = Metric{
-		"joblock.snapshot.timestamp", Gauge, "s", nil, "When the walk over all locks had ended, as Unix time. The metrics of the walk are absent if it has failed.", nil,
+		"joblock.snapshot.timestamp", Gauge, "s", nil, "When the latest walk over all locks ended, as Unix time. The metrics of the walk are absent if it has failed.", nil,
 	}
 	SnapshotDuration = Metric{
-		"joblock.snapshot.duration", Gauge, "s", nil, "How long the walk over all locks took, with its rests.", nil,
+		"joblock.snapshot.duration", Gauge, "s", nil, "How long the walk over all locks took, including its pauses.", nil,
 	}
 	Unread = Metric{
-		"joblock.collect.errors", Counter, "{look}", []string{"part"}, "How many looks at the store have failed: locks, keeper, outboxes, controls, cron or check.", nil,
+		"joblock.collect.errors", Counter, "{look}", []string{"part"}, "How many reads of the store have failed, by what was read: locks, keeper, outboxes, controls, cron or check.", nil,
 	}
 	KeeperWorking = Metric{
-		"joblock.keeper.working", Gauge, "{keeper}", nil, "How many keepers work that free locks.", nil,
+		"joblock.keeper.working", Gauge, "{keeper}", nil, "How many keepers are active, that is, check and free locks.", nil,
 	}
 	KeeperStandBy = Metric{
 		"joblock.keeper.standby", Gauge, "{keeper}", nil, "How many keepers stand by.", nil,
 	}
 	KeeperAsked = Metric{
-		"joblock.keeper.asked.timestamp", Gauge, "s", []string{"holder"}, "When the keeper last knew which locks are due, as Unix time.", nil,
+		"joblock.keeper.asked.timestamp", Gauge, "s", []string{"holder"}, "When the store last answered the keeper which locks are due for a check, as Unix time.", nil,
 	}
 	KeeperBehind = Metric{
-		"joblock.keeper.behind", Gauge, "", []string{"holder"}, "1 if the keeper does not keep up, so that locks are freed late.", nil,
+		"joblock.keeper.behind", Gauge, "", []string{"holder"}, "1 if the keeper does not keep up with its checks, so that locks are freed late.", nil,
 	}
 	KeeperLate = Metric{
-		"joblock.keeper.late", Gauge, "s", []string{"holder"}, "How late the latest check of the index of jobs was: the lag of the index.", nil,
+		"joblock.keeper.late", Gauge, "s", []string{"holder"}, "How late the keeper was with its latest check.", nil,
 	}
 	KeeperChecks = Metric{
 		"joblock.keeper.checks", Counter, "{check}", []string{"holder", "result"}, "Checks of the locks of jobs: held, kept, over, foreign, unanswered or freed.", nil,
@@ -155,16 +155,16 @@ var (
 		"joblock.keeper.freed", Counter, "{lock}", []string{"holder", "reason"}, "Locks that the keeper has freed.", nil,
 	}
 	CronRuns = Metric{
-		"joblock.cron.runs", Counter, "{tick}", []string{"scope", "job", "result"}, "Ticks by what became of them: done, enqueued, failed, cancelled, lost, taken_over, missed, overlapped or paused. From the ledger, so it outlasts restarts.", nil,
+		"joblock.cron.runs", Counter, "{tick}", []string{"scope", "job", "result"}, "Ticks by their results: done, enqueued, failed, cancelled, lost, taken_over, missed, overlapped or paused. The counts are kept in the store, so they survive restarts.", nil,
 	}
 	CronLastSuccess = Metric{
-		"joblock.cron.last.success.timestamp", Gauge, "s", []string{"scope", "job"}, "When the newest run on record ended that is done or has enqueued its task, as Unix time; absent if there is none.", nil,
+		"joblock.cron.last.success.timestamp", Gauge, "s", []string{"scope", "job"}, "When the latest run that succeeded, or enqueued its task, ended, as Unix time; absent if no such run is on record.", nil,
 	}
 	CronSince = Metric{
-		"joblock.cron.since.timestamp", Gauge, "s", []string{"scope", "job"}, "From when on the ticks of the job are those of its spec, as Unix time.", nil,
+		"joblock.cron.since.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when the job has had its present spec, as Unix time.", nil,
 	}
 	CronLastDuration = Metric{
-		"joblock.cron.last.run.duration", Gauge, "s", []string{"scope", "job"}, "How long the newest run took that has ended.", nil,
+		"joblock.cron.last.run.duration", Gauge, "s", []string{"scope", "job"}, "How long the latest run that has ended took.", nil,
 	}
 	CronNext = Metric{
 		"joblock.cron.next.timestamp", Gauge, "s", []string{"scope", "job"}, "When the next tick is, as Unix time.", nil,
@@ -179,10 +179,10 @@ var (
 		"joblock.cron.paused", Gauge, "", []string{"scope", "job"}, "1 if the job is paused.", nil,
 	}
 	CronPausedSince = Metric{
-		"joblock.cron.paused.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when the job is paused, as Unix time; absent if it is not.", nil,
+		"joblock.cron.paused.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when the job has been paused, as Unix time; absent if it is not paused.", nil,
 	}
 	CronDisagree = Metric{
-		"joblock.cron.disagree.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when a node that is up has a different spec from the one in force, or two definitions of the job take turns, as Unix time; absent if the nodes agree.", nil,
+		"joblock.cron.disagree.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when a node that is up has had a spec other than the one in force, or two definitions of the job have replaced each other in turn, as Unix time; absent if the nodes agree.", nil,
 	}
 	CronOverlaps = Metric{
 		"joblock.cron.overlaps.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when each tick of the job has been skipped as overlapped, as Unix time; absent unless there are three in a row.", nil,
@@ -197,13 +197,13 @@ var (
 		"joblock.outbox.waiting", Gauge, "{row}", []string{"outbox"}, "How many rows of an outbox are not enqueued yet; absent while its database does not answer the relay.", nil,
 	}
 	OutboxOldest = Metric{
-		"joblock.outbox.oldest", Gauge, "s", []string{"outbox"}, "How long the first of these rows had been in the table at the relay's last report; 0 if none waits.", nil,
+		"joblock.outbox.oldest", Gauge, "s", []string{"outbox"}, "How old the oldest waiting row was when the relay last reported; 0 if no row waits.", nil,
 	}
 	OutboxRefused = Metric{
 		"joblock.outbox.refused", Gauge, "{row}", []string{"outbox"}, "How many rows will not be enqueued, and stay in the table with their errors.", nil,
 	}
 	OutboxSent = Metric{
-		"joblock.outbox.sent", Counter, "{row}", []string{"outbox"}, "How many rows the process that relays has enqueued since it began.", nil,
+		"joblock.outbox.sent", Counter, "{row}", []string{"outbox"}, "How many rows the active relay has enqueued since its process began to relay.", nil,
 	}
 	OutboxReported = Metric{
 		"joblock.outbox.reported.timestamp", Gauge, "s", []string{"outbox"}, "When a relay last reported, as Unix time. It reports about every ten seconds.", nil,
@@ -215,7 +215,7 @@ var (
 		"joblock.check.timestamp", Gauge, "s", nil, "When the doctor last looked, as Unix time.", nil,
 	}
 	BuildInfo = Metric{
-		"joblock.build.info", Gauge, "", []string{"version", "go_version"}, "1; the labels say which build of the toolkit collects.", nil,
+		"joblock.build.info", Gauge, "", []string{"version", "go_version"}, "1; the labels have the version of the toolkit in the collector.", nil,
 	}
 )
 
@@ -234,17 +234,17 @@ var (
 		"joblock.http.requests", Counter, "{request}", []string{"route", "method", "code"}, "Requests that were answered, by the status of the answer.", nil,
 	}
 	HTTPDuration = Metric{
-		"joblock.http.request.duration", Histogram, "s", []string{"route"}, "How long requests took. Those that wait for a lock, and streams, take as long as they wait.",
+		"joblock.http.request.duration", Histogram, "s", []string{"route"}, "How long requests took, including the time for which they waited for a lock or streamed.",
 		[]float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60},
 	}
 	HTTPStreams = Metric{
-		"joblock.http.streams", Gauge, "{stream}", nil, "Streams that are open: of holds and of events.", nil,
+		"joblock.http.streams", Gauge, "{stream}", nil, "Open streams, of holds and of events.", nil,
 	}
 	HTTPWaits = Metric{
 		"joblock.http.waits", Gauge, "{request}", nil, "Requests that wait for a lock.", nil,
 	}
 	HTTPAuthFailures = Metric{
-		"joblock.http.auth.failures", Counter, "{request}", []string{"code"}, "Requests that were refused because of who sent them: AUTH_REQUIRED, FORBIDDEN or AUTH_UNAVAILABLE.", nil,
+		"joblock.http.auth.failures", Counter, "{request}", []string{"code"}, "Requests that failed authentication or authorization: AUTH_REQUIRED, FORBIDDEN or AUTH_UNAVAILABLE.", nil,
 	}
 	Actions = Metric{
 		"joblock.actions", Counter, "{action}", []string{"action", "outcome"}, "Actions of operators: done, refused, unknown, or not_recorded and therefore refused.", nil,
