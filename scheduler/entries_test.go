@@ -38,12 +38,12 @@ func TestPoliciesOfAJob(t *testing.T) {
 		all, err := ops.Entries(c.Context())
 		wantNil(t, "AllEntries", err)
 		want := map[string]string{
-			"plain":  "ticks that come during a run are skipped; of missed ticks the newest is caught up with",
-			"queue":  "ticks that come during a run wait, 3 at most; missed ticks of the last 1h0m0s are caught up with, 7 at most; a run that is broken off is lost; an attempt may take 1m0s",
+			"plain":  "ticks that come during a run are skipped; of missed ticks only the newest is executed late",
+			"queue":  "ticks that come during a run wait, 3 at most; missed ticks of the last 1h0m0s are executed late, 7 at most; a run that is broken off is lost; an attempt may take 1m0s",
 			"newest": "of the ticks that come during a run the newest waits; missed ticks are skipped; a tick that cannot begin within 1h0m0s is missed; an attempt that fails is repeated up to 2 times, after 1s to 1m0s",
-			"cancel": "a tick that comes during a run cancels the run; of missed ticks the newest is caught up with; jitter up to 1s; runs once at start, in the whole cluster; paused after 5 failures in a row",
-			"lanes":  "up to 4 runs at once; ticks that come during a run are skipped; of missed ticks the newest is caught up with",
-			"task":   "ticks that come during a run are skipped; of missed ticks the newest is caught up with; an attempt that fails is repeated up to 5 times, after 1s to 30s; a run enqueues a task",
+			"cancel": "a tick that comes during a run cancels the run; of missed ticks only the newest is executed late; jitter up to 1s; runs once at start, in the whole cluster; paused after 5 failures in a row",
+			"lanes":  "up to 4 runs at once; ticks that come during a run are skipped; of missed ticks only the newest is executed late",
+			"task":   "ticks that come during a run are skipped; of missed ticks only the newest is executed late; an attempt that fails is repeated up to 5 times, after 1s to 30s; a run enqueues a task",
 		}
 		for _, e := range all {
 			if e.Policies != want[e.Name] {

@@ -209,9 +209,9 @@ func (o *options) words() string {
 	case o.CatchUp.Most == 0:
 		add("missed ticks are skipped")
 	case o.catchUpAll:
-		add("missed ticks of the last %s are caught up with, %d at most", o.CatchUp.Window, o.CatchUp.Most)
+		add("missed ticks of the last %s are executed late, %d at most", o.CatchUp.Window, o.CatchUp.Most)
 	default:
-		add("of missed ticks the newest is caught up with")
+		add("of missed ticks only the newest is executed late")
 	}
 	if o.Deadline > 0 {
 		add("a tick that cannot begin within %s is missed", o.Deadline)

@@ -35,7 +35,7 @@ func (s *story) actions(f Frees) []Offer {
 		case !f.JobEnds.IsZero() && cool > 0:
 			effect = fmt.Sprintf("The job ends at %s at the latest, with the pauses of asynq's default RetryDelayFunc. If it is then done, the key is free %s later.", s.clock(f.JobEnds.Time), length(cool))
 		case !f.JobEnds.IsZero():
-			effect = fmt.Sprintf("The job frees the key at its end: at %s at the latest, with the pauses of asynq's default RetryDelayFunc.", s.clock(f.JobEnds.Time))
+			effect = fmt.Sprintf("The job frees the key when it ends: at %s at the latest, if the workers use asynq's default RetryDelayFunc.", s.clock(f.JobEnds.Time))
 		}
 		add(ActWait, effect, "")
 	}
@@ -50,7 +50,7 @@ func (s *story) actions(f Frees) []Offer {
 func (s *story) force() Offer {
 	o := Offer{ActForce, Args{Key: s.Key, Fence: s.Fence}, s.effect(), s.danger()}
 	if s.State != joblock.StateHeld {
-		o.Name, o.Effect = ActFreeIdle, o.Effect+" If a holder runs under the lock by then, nothing happens."
+		o.Name, o.Effect = ActFreeIdle, o.Effect+" If a process works under the lock by then, nothing happens."
 	}
 	return o
 }
@@ -97,7 +97,7 @@ func (s *story) effect() string {
 
 // toHolder describes what a forced release does to the present holder.
 func (s *story) toHolder() string {
-	others := fmt.Sprintf("is not stopped: its program notices the release at its next renewal, within some %s, or at once if it listens for forced releases, and asks it to stop.", length(s.renewal()))
+	others := fmt.Sprintf("is not stopped at once: its process notices the release at the next renewal, within some %s, or at once with joblock.Config.WatchForced, and then cancels the context of the work.", length(s.renewal()))
 	if s.Job != "" {
 		return " The handler " + others // "joblock run" has no job
 	}
@@ -111,7 +111,7 @@ func (s *story) renewal() time.Duration { return max(time.Second, s.TTL.Duration
 func (s *story) danger() string {
 	switch t := &s.task; {
 	case s.State == joblock.StateHeld:
-		return "Until the holder notices, two may work at the same time. Only a resource that compares fences refuses the old one."
+		return "Until the holder notices, two holders may work at the same time. Only a resource that compares fences refuses the writes of the old one."
 	case s.halted():
 		return "The job that has failed stays in asynq's archive. The jobs behind it run without it."
 	case t.State == "" && s.State == joblock.StateOrphaned:
@@ -141,7 +141,7 @@ func (s *story) taskActions(add func(name string, effect, danger string)) {
 	}
 	switch {
 	case t.State == "active":
-		const asked, ignored = "The handler that runs the task is asked to stop. ", "A handler that ignores that goes on"
+		const asked, ignored = "The handler that runs the task is asked to stop. ", "A handler that ignores its context keeps running"
 		add(ActCancelTask, asked+"The attempt then counts as failed. "+s.afterCancel(), ignored+".")
 		add(ActEndArchive, asked+"When it has returned, the task goes into asynq's archive before another attempt begins; it can be run later. "+s.afterArchive(), ignored+", and the task stays.")
 		add(ActEndDelete, asked+"When it has returned, the task is deleted before another attempt begins. "+s.afterEnd("deleted"), ignored+", and the task stays. "+t.undone())
@@ -188,7 +188,7 @@ func (s *story) afterEnd(how string) string {
 		return fmt.Sprintf("No keeper works, so the lock stays until %s.", s.clock(s.ReservedUntil.Time))
 	}
 	if s.State == joblock.StateHeld {
-		return fmt.Sprintf("A keeper frees the lock at %s at the latest, unless its lease is renewed.", s.clock(s.check(latest(s.ExpiresAt.Time, s.graceEnd())).Time))
+		return fmt.Sprintf("A keeper frees the lock at %s at the latest, unless a handler that still runs renews the lease.", s.clock(s.check(latest(s.ExpiresAt.Time, s.graceEnd())).Time))
 	}
 	return fmt.Sprintf("A keeper frees the lock at %s at the latest, if the task is %s now.", s.clock(s.check(latest(s.now, s.graceEnd())).Time), how)
 }

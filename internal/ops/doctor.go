@@ -257,9 +257,9 @@ func (c *checkup) place(p KeeperPlace) {
 	c.late = c.late || silent || behind || now.Sub(p.At.Time) > 4*workerstats.KeeperPeriod
 	switch {
 	case now.Sub(p.At.Time) > 4*workerstats.KeeperPeriod:
-		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("its figures are %s old", length(now.Sub(p.At.Time))), "the keeper may hang: it renews its place, but does not get through to the store otherwise", "look at the log of that process")
+		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("its latest report is %s old", length(now.Sub(p.At.Time))), "the keeper may hang: it keeps its place as a keeper, but gets nothing else done", "look at the log of that process")
 	case silent:
-		c.add(Fault, "keeper", p.Holder, "it has got no answer to the question which locks are due, for longer than two periods", "locks of jobs that are over are not freed, and reservations not prolonged", "look at the log of that process, and at the store")
+		c.add(Fault, "keeper", p.Holder, "for longer than two of its periods, the store has not answered its question which locks are due for a check", "locks of jobs that are over are not freed, and reservations not prolonged", "look at the log of that process, and at the store")
 	case behind && p.Late.Duration() >= p.every():
 		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("it is behind: the latest check was late by %s", length(p.Late.Duration())), "locks of jobs that are over are freed later than every "+length(p.Every.Duration()), "if that lasts: a larger worker.KeeperConfig.MaxLoad, more MaxKeepers, or a longer Interval")
 	case behind:
@@ -283,7 +283,7 @@ func (c *checkup) place(p KeeperPlace) {
 	}
 	if first := c.keeper.Works(); first != nil && !p.DryRun && first.Problem == "" &&
 		(p.Every != first.Every || p.Keepers != first.Keepers || p.Databases != first.Databases) {
-		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("its worker.Config differs from that of %s: Every %s and %s, Keepers %d and %d, %d and %d databases",
+		c.add(Warning, "keeper", p.Holder, fmt.Sprintf("its worker.Config differs from that of %s: Keeper.Interval %s and %s, Keeper.MaxKeepers %d and %d, %d and %d Inspectors",
 			first.Holder, p.Every, first.Every, p.Keepers, first.Keepers, p.Databases, first.Databases),
 			"how soon a lock is freed depends on which keeper checks it", "use the same worker.Config in all processes")
 	}

@@ -166,8 +166,8 @@ func (s *story) who() string {
 			fmt.Fprintf(&b, "The key cools down after the job %s, since %s (%s): no job of the key starts until %s.", quote(job), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
 			break
 		}
-		fmt.Fprintf(&b, "No holder runs under the lock. It has been kept%s since %s (%s), and is kept until %s, unless it is freed before.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
-		fmt.Fprintf(&b, " Last label: %s.", label)
+		fmt.Fprintf(&b, "No process works under the lock. It has been kept%s since %s (%s), and is kept until %s, unless it is freed before.", s.forWhom(), s.clock(s.Changed.Time), s.ago(s.Changed.Time), s.clock(s.ReservedUntil.Time))
+		fmt.Fprintf(&b, " Last holder: %s.", label)
 	case joblock.StateOrphaned:
 		because := "because its process has died, hangs, or is cut off from the store"
 		if s.Lately != nil && s.Lately.Meant {
@@ -184,7 +184,7 @@ func (s *story) begun() string {
 	if !s.Changed.After(s.Since.Time) {
 		return ""
 	}
-	return fmt.Sprintf(" The key was acquired at %s (%s).", s.clock(s.Since.Time), s.ago(s.Since.Time))
+	return fmt.Sprintf(" The lock was first acquired at %s (%s).", s.clock(s.Since.Time), s.ago(s.Since.Time))
 }
 
 func (s *story) forJob() string {
@@ -243,7 +243,7 @@ func (s *story) ended() string {
 	case s.hasRenewed():
 		text += fmt.Sprintf(": the lease of %s was renewed last at %s", length(s.TTL.Duration()), s.clock(s.Renewed.Time))
 	default:
-		text += fmt.Sprintf(": the lease of %s, which began at %s, was not renewed once", length(s.TTL.Duration()), s.clock(s.Renewed.Time))
+		text += fmt.Sprintf(": the lease of %s, which began at %s, was never renewed", length(s.TTL.Duration()), s.clock(s.Renewed.Time))
 	}
 	if s.Reason != "" {
 		text += fmt.Sprintf(". Reason: %s", visible(s.Reason))
@@ -430,7 +430,7 @@ func (s *story) next() string {
 		waiting = max(waiting, s.Permits.Waiting)
 	}
 	if waiting > 1 {
-		text += fmt.Sprintf(" In all %d wait.", waiting)
+		text += fmt.Sprintf(" %d are waiting in all.", waiting)
 	}
 	return text
 }

@@ -225,7 +225,7 @@ func TestParagraphs(t *testing.T) {
 	for _, want := range []string{
 		`kept for the job "q/1" since 11:50:00 UTC (10 min ago), and is kept until 13:00:00 UTC, unless it is freed before`, "web-3:88",
 		`waits for its next attempt, at 12:01:00 UTC (in 1 min). Attempt 2 of 4 ended with "no disk"`,
-		"Next in line is web-9:4, which has waited since 11:59:30 UTC (30 s ago). In all 2 wait.",
+		"Next in line is web-9:4, which has waited since 11:59:30 UTC (30 s ago). 2 are waiting in all.",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the text lacks %q:\n%s", want, got)
@@ -269,7 +269,7 @@ func TestKeysOfTasksAreNamed(t *testing.T) {
 // The holder of a resumed lock has had the lock for a shorter time than its owner.
 func TestHolderOfAResumedLock(t *testing.T) {
 	for state, want := range map[joblock.State]string{
-		joblock.StateHeld:     `web-3:88 has had the lock since 11:50:00 UTC (10 min ago), for the job "q/1". The key was acquired at 11:49:00 UTC (11 min ago).`,
+		joblock.StateHeld:     `web-3:88 has had the lock since 11:50:00 UTC (10 min ago), for the job "q/1". The lock was first acquired at 11:49:00 UTC (11 min ago).`,
 		joblock.StateOrphaned: `web-3:88 got the lock at 11:50:00 UTC (10 min ago) and did not give it back`,
 	} {
 		l := lockIn(state, "q/1", 10*time.Minute)

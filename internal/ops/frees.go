@@ -61,7 +61,7 @@ func (s *story) frees() Frees {
 		return s.untilReserved("The owner of the token can resume the lock and release it. Otherwise the end of the reservation frees the key, at %s.", "the lock is not resumed")
 	}
 	if _, cools := envelope.ParseCooling(s.Job); cools {
-		return s.untilReserved("The cooldown of the job (handoff.Unique.Cooldown) ends by itself and frees the key, at %s.", "no operator frees the key before")
+		return s.untilReserved("The cooldown of the job (handoff.Unique.Cooldown) ends by itself and frees the key, at %s.", "no operator frees the key before then")
 	}
 	return s.keptForJob()
 }
@@ -197,13 +197,13 @@ func (s *story) keptForJob() Frees {
 	case t.Waits && s.keeps():
 		text += fmt.Sprintf(" The job has its turn now, and a keeper starts its task within %s, if no other process does.", length(s.keeper.every()))
 	case t.Waits:
-		text += " The job has its turn now. If its task does not start, no keeper works that would start the task."
+		text += " The job has its turn now. If its task does not start, no keeper works to start the task."
 	}
 	if s.keeps() {
 		return Frees{By: ByJob, Text: text + " Until then a keeper prolongs the reservation."}
 	}
-	return Frees{By: ByJob, Latest: s.ReservedUntil, If: "the job does not run before",
-		Text: text + fmt.Sprintf(" No keeper works that would prolong the reservation: if the job does not run before, others can get the key at %s.", s.clock(s.ReservedUntil.Time))}
+	return Frees{By: ByJob, Latest: s.ReservedUntil, If: "the job does not run before then",
+		Text: text + fmt.Sprintf(" No keeper works to prolong the reservation: if the job does not run before, others can get the key at %s.", s.clock(s.ReservedUntil.Time))}
 }
 
 // halting returns Frees for the key of a sequence that halts because its job has failed for good.
@@ -212,14 +212,14 @@ func (s *story) halting() Frees {
 	if s.keeps() {
 		return Frees{By: ByNothing, Text: text}
 	}
-	return Frees{By: ByReservation, Latest: s.ReservedUntil, If: "no keeper works before",
-		Text: text + fmt.Sprintf(" No keeper works that would prolong the reservation: it ends at %s.", s.clock(s.ReservedUntil.Time))}
+	return Frees{By: ByReservation, Latest: s.ReservedUntil, If: "no keeper starts before then",
+		Text: text + fmt.Sprintf(" No keeper works to prolong the reservation: it ends at %s.", s.clock(s.ReservedUntil.Time))}
 }
 
 // byKeeper returns Frees for a lock that is reserved for a job that has ended or does not exist.
 func (s *story) byKeeper() Frees {
 	if !s.keeps() {
-		return s.untilReserved("Its job is over, so a keeper would free the key, but no keeper works. The end of the reservation frees the key, at %s.", "no keeper works before")
+		return s.untilReserved("Its job is over. A keeper would free the key, but no keeper works: so the key is free when the reservation ends, at %s.", "no keeper starts before then")
 	}
 	at := s.check(s.over(s.now))
 	why := "Its job is over."

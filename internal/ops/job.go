@@ -237,7 +237,7 @@ func (s *story) suspect(place *Waiter) string {
 	case s.State == joblock.StateHeld && age > held:
 		return over + fmt.Sprintf(", but a holder still runs under the lock, %s later; %s are enough for that.", length(age), length(held))
 	case s.State != joblock.StateHeld && s.keeper.Works() == nil:
-		return over + ", and no keeper works that would free the lock."
+		return over + ", and no keeper works to free the lock."
 	case s.State != joblock.StateHeld && age > kept:
 		return over + fmt.Sprintf(", but no keeper has freed the lock, %s later; %s are enough for that.", length(age), length(kept))
 	}

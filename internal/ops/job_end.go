@@ -74,7 +74,7 @@ func (s *story) lasts(f Frees) Frees {
 	switch {
 	case left == 0:
 	case at.IsZero():
-		f.Text += fmt.Sprintf(" If all %d attempts that are left fail, the job may go on for more than ten years, with the pauses of asynq's default RetryDelayFunc.", left)
+		f.Text += fmt.Sprintf(" If all %d attempts that are left fail, the job may go on for more than ten years, if the workers use asynq's default RetryDelayFunc.", left)
 	case left == 1:
 		f.Text += fmt.Sprintf(" One attempt is left: if a worker is free, the job ends by itself at %s at the latest (%s).", s.clock(at), s.until(at))
 	default:

@@ -96,7 +96,7 @@ func (s *story) stopped() string {
 	end := s.Renewed.Add(s.TTL.Duration())
 	ended := fmt.Sprintf("ended at %s (%s)", s.clock(end), s.ago(end))
 	if !s.hasRenewed() {
-		return fmt.Sprintf(" The lease of %s was not renewed once, and %s.", length(s.TTL.Duration()), ended)
+		return fmt.Sprintf(" The lease of %s was never renewed, and %s.", length(s.TTL.Duration()), ended)
 	}
 	return fmt.Sprintf(" The lease of %s was renewed last at %s (%s), and %s.", length(s.TTL.Duration()), s.clock(s.Renewed.Time), s.ago(s.Renewed.Time), ended)
 }

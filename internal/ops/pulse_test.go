@@ -29,8 +29,8 @@ func TestPulse(t *testing.T) {
 		{joblock.StateHeld, 25 * time.Second, true, PulseSilent, "The last renewal of the lease was 25 s ago; one is due every 10 s, and two are overdue. So the holder stopped between 11:59:35 UTC and 11:59:45 UTC: it has died, hangs, or is cut off from the store. Without another renewal the lease ends at 12:00:05 UTC, 5 s from now."},
 		{joblock.StateHeld, 25 * time.Second, false, PulseNever, "The lease of 30 s began 25 s ago and was never renewed. If the holder is a program of the toolkit, a renewal is due every 10 s: then it stopped between 11:59:35 UTC and 11:59:45 UTC, for it has died, hangs, or is cut off from the store. If it is a script"},
 		{joblock.StateOrphaned, 40 * time.Second, true, PulseSilent, "The lease of 30 s was renewed last at 11:59:20 UTC (40 s ago), and ended at 11:59:50 UTC (10 s ago)."},
-		{joblock.StateOrphaned, 40 * time.Second, false, PulseNever, "The lease of 30 s was not renewed once, and ended at 11:59:50 UTC (10 s ago)."},
-		{joblock.StateParked, 0, false, PulseNone, "No holder runs under the lock"},
+		{joblock.StateOrphaned, 40 * time.Second, false, PulseNever, "The lease of 30 s was never renewed, and ended at 11:59:50 UTC (10 s ago)."},
+		{joblock.StateParked, 0, false, PulseNone, "No process works under the lock"},
 	} {
 		l := lockIn(c.state, "", c.quiet)
 		if c.state != joblock.StateParked {

@@ -225,7 +225,7 @@ func (s *Sequence) ofNoJob(st *story) {
 	case l.Locked():
 		s.State, s.Why = SequenceWaiting, "The key is kept for the owner of its token, and not for a job."
 	case !st.keeps():
-		s.State, s.Since, s.Why = SequenceStuck, l.EndedAt, "The key is free, jobs wait, and no keeper works that would start the first of them."
+		s.State, s.Since, s.Why = SequenceStuck, l.EndedAt, "The key is free, jobs wait, and no keeper works to start the first of them."
 	default:
 		s.State, s.Since = SequenceWaiting, l.EndedAt
 		s.Why = fmt.Sprintf("The key is free, and a keeper gives it to the first job within %s.", length(st.keeper.every()))
@@ -254,7 +254,7 @@ func (s *Sequence) ofJob(st *story) {
 		s.State = SequenceStuck
 	case t.Waits && !st.keeps():
 		s.State = SequenceStuck
-		s.Why = "The job has its turn, but its task does not start: no keeper works that would start it."
+		s.Why = "The job has its turn, but its task does not start: no keeper works to start it."
 	case t.Waits:
 		s.State = SequenceWaiting
 		s.Why = fmt.Sprintf("The job has its turn, and a keeper starts its task within %s, if no other process does.", length(st.keeper.every()))

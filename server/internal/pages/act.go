@@ -215,7 +215,7 @@ func (h *Handler) prepare(ctx context.Context, v *View, b *ActBody) error {
 	case b.is(ops.ActSkipJob) && b.Effect == "":
 		b.Nothing = "No job halts a sequence here, so there is none to skip."
 	case b.is(ops.ActForce) && !held:
-		// The lock has no running holder. The milder action does the same, and nothing if a holder runs by then.
+		// The lock has no running holder. The milder action does the same, and nothing if a process works under the lock by then.
 		for _, a := range e.Actions {
 			if a.Name == ops.ActFreeIdle {
 				b.Effect, b.Danger, b.Command = a.Effect, a.Danger, cmdline.Of(a)
@@ -272,7 +272,7 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 		}
 	}
 	if b.is(ops.ActEndDelete) || b.is(ops.ActEndArchive) {
-		b.Danger = fmt.Sprintf("A handler that ignores that goes on. Then the task stays, which the record of the action says after %s.", length(ops.EndWait))
+		b.Danger = fmt.Sprintf("A handler that ignores its context keeps running. Then the task stays, which the record of the action says after %s.", length(ops.EndWait))
 	}
 	b.Wait, b.WaitAt = idle(task, b.Explain)
 	if b.Lock != nil {

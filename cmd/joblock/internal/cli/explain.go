@@ -93,7 +93,7 @@ func explanationText(e ops.Explanation) []string {
 		asks = asks || cmdline.Asks(a)
 	}
 	if asks {
-		text = append(text, "TEXT says why, for those who look later. A command that ends or deletes something asks first; without a terminal it needs --yes.")
+		text = append(text, "TEXT is your reason, for the record of actions. A command that ends or deletes something asks first; without a terminal it needs --yes.")
 	}
 	return text
 }

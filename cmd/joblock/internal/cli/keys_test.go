@@ -476,7 +476,7 @@ func TestExplain(t *testing.T) {
 	for key, want := range map[string][]string{
 		"free":     {"the key is free"},
 		"held":     {"web-1:77 has had the lock", "What frees it: The holder", "force-release --fence"},
-		"parked":   {"No holder runs under the lock", info.ID, "scheduled", "--if-idle"},
+		"parked":   {"No process works under the lock", info.ID, "scheduled", "--if-idle"},
 		"orphaned": {"did not give it back", "does not have its task"},
 	} {
 		text := o.ok("explain", key)
