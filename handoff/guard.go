@@ -90,8 +90,8 @@ func (g *Guard) Do(ctx context.Context, claim Claim, serve func(ctx context.Cont
 	return serve(inside)
 }
 
-// Refuse is the package's Refuse with the fields of g, wherever the handler is, so a handler that calls Do itself, or
-// only enqueues, answers as OnRefusal says.
+// Refuse is like the function Refuse, but uses the fields of g. So a handler that is behind no middleware of g, but
+// calls Do or only enqueues, also answers as OnRefusal says.
 func (g *Guard) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if g == nil {
 		g = new(Guard)

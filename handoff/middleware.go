@@ -28,7 +28,8 @@ func Middleware(locks *joblock.Locker, claim func(*http.Request) (Claim, error))
 	return (&Guard{Locks: locks}).Middleware(claim)
 }
 
-// Middleware is the package's Middleware with the fields of g.
+// Middleware is like the function Middleware, but uses the fields of g: its Locker, its bounds, its OnRefusal and its
+// Logger.
 func (g *Guard) Middleware(claim func(*http.Request) (Claim, error)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

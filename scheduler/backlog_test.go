@@ -108,7 +108,7 @@ func TestWhatKeepsAJobFromRunningIsLogged(t *testing.T) {
 		if e.Problem != "" {
 			t.Errorf("problem %q after it is over", e.Problem)
 		}
-		told := strings.Count(c.logs.String(), `level=WARN msg="scheduler: a step of the job failed on this node; trying again"`)
+		told := strings.Count(c.logs.String(), `level=WARN msg="scheduler: the store refused or did not answer a call for the job; trying again"`)
 		if told == 0 || told > 3 {
 			t.Errorf("logged %d times", told)
 		}

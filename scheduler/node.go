@@ -143,7 +143,7 @@ func (n *node) unreadable(j *job, err error) {
 func (n *node) trouble(j *job, step string, err error) {
 	err = fmt.Errorf("%s: %w", step, err)
 	if n.table.setTrouble(j, err) {
-		n.cfg.Logger.Warn("scheduler: a step of the job failed on this node; trying again", "job", j.name, "key", j.key, "err", err)
+		n.cfg.Logger.Warn("scheduler: the store refused or did not answer a call for the job; trying again", "job", j.name, "key", j.key, "err", err)
 	}
 }
 

@@ -186,7 +186,7 @@ func (r resumer) supersede(ctx context.Context, token joblock.Token, err error) 
 		return joblock.CodeOf(err) == "" // otherwise the keeper frees the key
 	}
 	if err := (*core.Locker)(r.w.locks).Notify(ctx, key); err != nil {
-		r.log().Debug("worker: could not notify the job that runs", "key", key, "err", err)
+		r.log().Debug("worker: could not notify the running job that a newer one has superseded it", "key", key, "err", err)
 	}
 	return false
 }

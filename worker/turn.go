@@ -15,8 +15,8 @@ import (
 )
 
 // lineUp is for a job in a sequence that does not have its key. If the job waits, its place is kept, and the error
-// snoozes the task for long: the caller that gives the key to the job runs the task. If the job has lost its place, the
-// job gets the key if the key is free, and otherwise a new place.
+// snoozes the task for a long time: the caller that gives the key to the job runs the task. If the job has lost its
+// place, the job gets the key if the key is free, and otherwise a new place.
 //
 // The job lines up only if it has neither the key, nor a place, nor a slot. lineUp asks in this order, because a job
 // without a place gets no slot. The answer of a Take does not settle it: the Take may have been sent before, and then

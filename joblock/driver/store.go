@@ -10,8 +10,8 @@ import (
 //
 // An error means that at least one item has no answer. Such an item has OutcomeUnknown: the Store may or may not have
 // applied the item. The other items of the batch have their answers, so that one dead node of a cluster does not hide
-// the answers of other nodes. A refusal is an Outcome, not an error. If ctx has ended, a method returns ctx's error.
-// Several goroutines may call the methods at a time.
+// the answers of other nodes. A refusal is an Outcome, not an error. If ctx has ended, a method returns ctx's error. A
+// Store must be safe for concurrent use.
 type Store interface {
 	// Acquire takes a free key, or takes a place in the queue of a key that is not free.
 	Acquire(ctx context.Context, req AcquireRequest) (Reply, error)

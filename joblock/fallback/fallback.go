@@ -42,8 +42,8 @@ type Locker struct {
 // New returns a Locker for the locks of a joblock.Locker. cfg may be nil. Events and warnings go to the Observer
 // and the Logger of the joblock.Locker, which must outlive the new Locker.
 //
-// ErrInvalid is returned for a joblock.Locker that joblock.New has not made, an unknown Away, a negative Overrun, and for
-// Proceed without an Observer. ErrClosed is returned after Close of the joblock.Locker.
+// New returns ErrInvalid if joblock.New has not made locks, if Config.Away is unknown, if Config.Overrun is negative,
+// and if Config.Away is Proceed and locks has no Observer. It returns ErrClosed if locks is closed.
 func New(locks *joblock.Locker, cfg *Config) (*Locker, error) {
 	const op = "fallback"
 	f := &Locker{locks: (*core.Locker)(locks)}

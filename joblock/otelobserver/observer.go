@@ -19,9 +19,9 @@ const scope = "github.com/joblock/toolkit/joblock/otelobserver"
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
-	// KeyGroup returns the attribute joblock.key.group for a key. "" leaves the attribute out. KeyGroup must return
-	// few different values, because each value is a set of time series. If keys begin with their purpose, FirstPart
-	// is such a function. Several goroutines may call KeyGroup at a time. Default: no attribute.
+	// KeyGroup returns the attribute joblock.key.group for a key. "" leaves the attribute out. KeyGroup must return few
+	// different values, because each value is a set of time series. If keys begin with their purpose, FirstPart is such
+	// a function. KeyGroup must be safe for concurrent use. Default: no attribute.
 	KeyGroup func(key string) string
 
 	// JournalDropped, if set, is the method Dropped of a journal.Journal, which becomes joblock.journal.dropped. It is called

@@ -23,8 +23,8 @@ type TracerConfig struct {
 	// along only with a Propagator that has it.
 	Propagator propagation.TextMapPropagator
 
-	// ShowKey returns what spans show of a key, as joblock.key; "" leaves the attribute out. Several goroutines may call
-	// ShowKey at a time. Default: the key itself.
+	// ShowKey returns what spans show of a key, as joblock.key; "" leaves the attribute out. ShowKey must be safe for
+	// concurrent use. Default: the key itself.
 	ShowKey func(key string) string
 }
 

@@ -15,9 +15,9 @@ import (
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
-	// KeyGroup returns the label joblock_key_group for a key. KeyGroup must return few different values, because each value
-	// is a set of time series. If keys begin with their purpose, FirstPart is such a function. Several goroutines may call
-	// KeyGroup at a time. Default: the label is empty.
+	// KeyGroup returns the label joblock_key_group for a key. KeyGroup must return few different values, because each
+	// value is a set of time series. If keys begin with their purpose, FirstPart is such a function. KeyGroup must be
+	// safe for concurrent use. Default: the label is empty.
 	KeyGroup func(key string) string
 
 	// JournalDropped, if set, is the method Dropped of a journal.Journal, which becomes joblock_journal_dropped_total. It is

@@ -107,7 +107,7 @@ func (n *checkedServer) native(ctx context.Context, rdb *redis.Client) {
 	}
 }
 
-// shardsFrom is the oldest Redis with shard channels.
+// shardsFrom is the oldest Redis with sharded Pub/Sub.
 const shardsFrom = "7.0"
 
 func (n *checkedServer) shards(ctx context.Context, rdb *redis.Client) {

@@ -366,9 +366,9 @@ func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 	return replies, err
 }
 
-// releaseSlots is Release for a batch with slots. The releases of slots are in a pipeline of their own. While the Redis
-// slot of a key migrates in a cluster, and behind a proxy of several servers, the server may refuse these releases,
-// because their scripts have three keys. Such a refusal changes nothing, and is an error.
+// releaseSlots is Release for a batch that has slots of sequences. These slots are released in a pipeline of their own,
+// because their script has three keys: while the hash slot of a key migrates in a cluster, and behind a proxy of
+// several servers, the server may refuse it. Such a refusal changes nothing, and is an error.
 func (s *store) releaseSlots(ctx context.Context, reqs []driver.ReleaseRequest, call func(*driver.ReleaseRequest) *scriptCall) ([]driver.Reply, error) {
 	var keys, slots []int
 	for i := range reqs {

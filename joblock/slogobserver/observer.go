@@ -10,8 +10,8 @@ import (
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
-	// Level chooses the level of an event. Several goroutines may call it at a time. Default: the function Level of
-	// this package.
+	// Level returns the level at which an event is logged. It must be safe for concurrent use. Default: the function
+	// Level of this package.
 	Level func(event.Event) slog.Level
 }
 

@@ -136,7 +136,7 @@ type Entry struct {
 	Backfill *Backfill `json:"backfill,omitempty"` // the latest backfill; nil: there was none
 }
 
-// Pause is a pause in force, or the end of one.
+// Pause is a pause that is in force or, in Entry.Resumed, the end of the latest pause.
 type Pause struct {
 	At   time.Time `json:"at"`           // its start; of Entry.Resumed its end
 	By   string    `json:"by,omitempty"` // who has paused or resumed: the argument by of New, or a node; see scheduler.PauseAfter

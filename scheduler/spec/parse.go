@@ -192,7 +192,7 @@ func parseCalendar(words []string) (calendar, error) {
 		words = append([]string{"0"}, words...)
 	}
 	if len(words) == len(fields)+1 {
-		return calendar{}, fmt.Errorf("has 7 fields, must have 5, or 6 with seconds; from and until take the place of a field for the year")
+		return calendar{}, fmt.Errorf("has 7 fields, must have 5, or 6 with seconds; instead of a field for the year, use from and until")
 	}
 	if len(words) != len(fields) {
 		return calendar{}, fmt.Errorf("has %d fields, must have 5, or 6 with seconds", len(words))

@@ -120,7 +120,7 @@ func TestBadSpecsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "has 0 fields, must have 5, or 6 with seconds",
 		"* * * *":                       "has 4 fields, must have 5",
-		"* * * * * * *":                 "has 7 fields, must have 5, or 6 with seconds; from and until take the place of a field for the year",
+		"* * * * * * *":                 "has 7 fields, must have 5, or 6 with seconds; instead of a field for the year, use from and until",
 		"* * * * * * * *":               "has 8 fields, must have 5",
 		"TZ=UTC":                        "has 0 fields",
 		"60 * * * *":                    `minute is "60", must be 0 to 59`,

@@ -44,7 +44,7 @@ func RangeTicks(s spec.Spec, from, to time.Time) (n int) {
 // Backfilling reports whether the latest backfill has not ended.
 func (l *Ledger) Backfilling() bool { return l.Backfill != nil && l.Backfill.End == 0 }
 
-// Unfinished reports whether a backfill has not ended, or is ordered and not taken up.
+// Unfinished reports whether a backfill has not ended, or has been ordered and no node has begun it yet.
 func (o Order) Unfinished(l *Ledger) bool {
 	return l.Backfilling() || o.Backfill.ID > l.backfillID()
 }

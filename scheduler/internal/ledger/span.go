@@ -41,7 +41,7 @@ func (o Order) Resumed() (r Resumed) {
 	return r
 }
 
-// Resumption returns the end of the latest pause that the ledger or the order has.
+// Resumption returns the end of the latest pause, according to the ledger or to o, whichever is later.
 func (l *Ledger) Resumption(o Order) Resumed {
 	if r := o.Resumed(); r.At > l.Resumed.At {
 		return r

@@ -76,7 +76,7 @@ func (s *Scope) LaneKey(job string, lane int) string {
 }
 
 // options returns the options of a lock. Retain keeps a ledger for longer than the longest pause between two ticks, and
-// MaxRenew allows functions that run for long. The locks of lanes other than 0 have no memo.
+// MaxRenew allows functions that run for a long time. The locks of lanes other than 0 have no memo.
 func (s *Scope) options(lane int, more ...joblock.Option) (opts []joblock.AcquireOption) {
 	opts = []joblock.AcquireOption{core.OwnKey, joblock.Holder(s.By), joblock.MaxRenew(driver.MaxPeriod)}
 	if lane == 0 {
@@ -167,8 +167,8 @@ func LockOf(lane int, v memo.View) policy.Lock {
 	}
 }
 
-// Stale reports whether the record in v, which is not held, was not written for so long that a node must write it to
-// keep it in the store.
+// Stale reports whether the record in v is not held, and was last written so long ago that a node must write it again,
+// or the store will drop it.
 func Stale(v memo.View) bool {
 	return v.State == joblock.StateFree && !v.EndedAt.IsZero() && v.Now.Sub(v.EndedAt) >= policy.Stale
 }

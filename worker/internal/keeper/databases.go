@@ -55,8 +55,8 @@ func (d *databases) task(job string) (finding, error) {
 	return f, nil
 }
 
-// before looks up the step before that of link, whose queue is queue. If its own queue is not known, before looks in all
-// queues: that is the case only for a lock whose task does not exist, and so is rare.
+// before looks up the step of the chain before the one in link, which is in queue. If link does not have the queue of
+// the earlier step, before looks in all queues. That is rare: it happens only for a lock whose task does not exist.
 func (d *databases) before(link chain.Link, queue string) (best finding, err error) {
 	ids, first := link.Before()
 	queues := []string{link.Queue}

@@ -62,15 +62,15 @@ type size struct {
 	measured time.Time
 }
 
-// pays reports whether listing the queue costs asynq's Redis less than that many lookups.
+// pays reports whether listing the queue costs asynq's Redis at most as much as the given number of lookups.
 func (s *size) pays(lookups int) bool {
 	each := time.Duration(s.bytes) * kibCost / 1024
 	return s.tasks > 0 && s.tasks <= mostListed &&
 		time.Duration(s.tasks)*(listCost+each) <= time.Duration(lookups)*(lookupCost+each)
 }
 
-// listing has the tasks that one round of reading has shown. A task in a list was alive when its page was read. Its
-// absence proves nothing: the task may have moved while the pages were read.
+// listing has the tasks that a Keeper saw when it read all lists of a queue once. A task that was seen was alive when
+// its page was read. That a task was not seen proves nothing: it may have moved between lists meanwhile.
 type listing struct {
 	seed  maphash.Seed        // a new seed for each listing, so that two tasks do not collide forever
 	tasks map[uint64]sighting // by the hash of the ID

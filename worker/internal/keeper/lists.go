@@ -60,9 +60,9 @@ func (l *lists) fromLists(ctx context.Context, list []candidate, at map[string]i
 	return rest
 }
 
-// shown sets f if the lists of q have something to say about the task with this ID. A listed task is to be checked when
-// its page has been read again, so the lock of a task that is then gone is looked up soon after the page, and not after
-// all pages of the queue.
+// shown sets f and returns true if the lists of q show what to do about the task with this ID, without a lookup. A
+// listed task is checked again when its page has been read again: if the task is then gone, its lock is looked up soon
+// after that page was read, and not only after all pages of the queue.
 func (l *lists) shown(q *queue, now time.Time, id string, f *finding) bool {
 	r := q.reader
 	if r != nil {

@@ -68,7 +68,7 @@ func (k *Keeper) work(ctx context.Context) {
 		case ctx.Err() != nil, errors.Is(err, joblock.ErrClosed):
 			return
 		case err != nil && unanswered.failed(asked, patience*k.cfg.Interval):
-			k.cfg.Logger.Warn("worker: the keeper got no answer for too long and lets another process try", "err", err)
+			k.cfg.Logger.Warn("worker: the keeper got no answer for too long; a keeper in another process may take over", "err", err)
 			return
 		case err != nil:
 			t.pause = min(2*t.pause, k.cfg.Interval)
