@@ -70,7 +70,7 @@ type Item struct {
 	Opts []asynq.Option // override those of Task, as in asynq
 }
 
-// Request returns i as the toolkit's own packages have it.
+// Request is for the toolkit's own packages: it returns i as their internal type.
 func (i Item) Request() enqueue.Request {
 	req := enqueue.Request{Task: i.Task, Opts: i.Opts}
 	if i.How != nil {
@@ -164,9 +164,9 @@ func (c *Client) Withdraw(ctx context.Context, done Result) error {
 	return c.engine().Withdraw(ctx, enqueue.Result{Task: done.Task, Duplicate: done.Duplicate, Receipt: done.receipt})
 }
 
-// Job returns the job that has key, for Withdraw and Reschedule. Of a key of KeepLast or Debounce that is the job that
-// waits, if there is one, and otherwise the one that runs. The error is joblock.ErrNotFound if no job has the key, or its
-// task does not exist or does not carry the lock on the key; joblock.ErrUnavailable, ErrInvalid or ErrClosed.
+// Job returns the job that has key, for Withdraw and Reschedule. With KeepLast or Debounce, that is the waiting job, if
+// there is one, and otherwise the running one. The error is joblock.ErrNotFound if no job has the key, or its task does
+// not exist or does not carry the lock on the key; joblock.ErrUnavailable, ErrInvalid or ErrClosed.
 func (c *Client) Job(ctx context.Context, key string) (Result, error) {
 	done, err := c.engine().Job(ctx, key)
 	return resultOf(done), err

@@ -36,9 +36,9 @@ func guardFrom(ctx context.Context) *Guard {
 	return new(Guard)
 }
 
-// Keep takes lock out of the hands of the Guard or Middleware: it is not released after the response, and Claim.MaxHold
-// no longer counts for it. The caller must release it, through this handle or from anywhere by joblock.Locker.Release
-// with its token. Until then this process renews it, for the Locker's Config.MaxRenew at most. A crash ends it one TTL
+// Keep lets the handler keep lock: the Guard or Middleware does not release it after the response, and Claim.MaxHold no
+// longer counts for it. The caller must release it, through this handle or from anywhere by joblock.Locker.Release with
+// its token. Until then this process renews it, for the Locker's Config.MaxRenew at most. A crash ends it one TTL
 // later. Without Config.MaxRenew a lock that is kept and forgotten is held as long as the process runs.
 //
 // Keep returns false, and changes nothing, if lock is not one of the request's, if Claim.MaxHold is up, or if the

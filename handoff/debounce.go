@@ -12,8 +12,9 @@ import (
 //	jobs.Enqueue(ctx, handoff.Debounce{Key: joblock.Key("index", id), Wait: 5 * time.Second, MaxWait: time.Minute}, task)
 //
 // An enqueue while a job of the key runs, or waits for its retry, begins a new wait. The new job starts after the wait,
-// once the earlier job is done or has failed for good: the two never overlap. Until then the new job is charged no retry.
-// So the newest payload runs last. A process that dies during an enqueue may leave the older job to run before the newer one, but not after it.
+// once the earlier job is done or has failed for good: the two never overlap. While it waits for that, the new job uses
+// up no retry. So the newest payload runs last. If a process dies during an enqueue, the older job may still run, but
+// only before the newer one.
 //
 // asynq keeps whole seconds and looks for tasks that are due once in asynq.Config.DelayedTaskCheckInterval, by default
 // every 5 s: a job starts up to a second and that interval later, never earlier.

@@ -11,8 +11,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Lock is one holding of one key, made by a Locker. A Lock ends when it is released, handed over by Park, or lost. A
-// Lock is safe for concurrent use. On a nil *Lock every method is safe, and every method that returns an error returns
+// Lock is a lock on one key, taken by a Locker. A Lock ends when it is released, handed over by Park, or lost. A Lock
+// is safe for concurrent use. On a nil *Lock every method is safe, and every method that returns an error returns
 // ErrInvalid.
 //
 // A Lock marshals (text, binary, JSON, msgpack) to its Token, which is a secret. The token of a lock that is still held
@@ -24,12 +24,12 @@ func (k *Lock) core() *core.Lock { return (*core.Lock)(k) }
 // Key returns the key.
 func (k *Lock) Key() string { return k.core().Key() }
 
-// Fence returns the fencing number of this holding, which is larger than the numbers of all earlier holdings of the
-// key. Send the number to the resource that the lock protects.
+// Fence returns the lock's fencing number, which is larger than those of all earlier locks on the key. Send it to the
+// resource that the lock protects.
 func (k *Lock) Fence() int64 { return k.core().Fence() }
 
-// ExpiresAt returns the trust deadline by the local clock. The lock counts as lost at the deadline, or a little
-// earlier. Every renewal extends it.
+// ExpiresAt returns the lock's trust deadline by the local clock, which is a little before the lease ends. The lock
+// counts as lost at that time, or a little earlier. Every renewal extends it.
 func (k *Lock) ExpiresAt() time.Time { return k.core().ExpiresAt() }
 
 // Prior returns how the previous ownership of the key ended: driver.EndedLapsed if the holder died or was cut off,

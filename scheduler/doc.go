@@ -84,7 +84,7 @@
 //	OverlapNewest    the newest waits; the others are skipped as overlapped
 //	OverlapCancel    the first tick ends the context of the function; then as OverlapNewest
 //
-// Ticks that wait, because of the overlap or because they are caught up with:
+// Ticks that wait, because of the overlap policy, or because they were missed and are executed late:
 //
 //	the execution was broken off  the ticks go on waiting. With OverlapQueue, OverlapNewest and OverlapCancel, the ticks
 //	                              from then until another node takes the execution over wait as if they had come during
@@ -207,7 +207,7 @@
 //
 // A removed job is executed as long as a node is up that has the job. A renamed job is two jobs: while nodes of both
 // releases are up, both jobs are executed. To avoid that, pause the old name before the deploy. Ticks missed under the
-// old name are not caught up with under the new name. The record of the old name stays for 366 days, or until Forget of
+// old name are not executed under the new name. The record of the old name stays for 366 days, or until Forget of
 // package admin.
 //
 // # Applications that share a store

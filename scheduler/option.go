@@ -93,8 +93,9 @@ func setOverlap(queues, cancel bool, overlap ledger.Overlap) Option {
 func MaxConcurrent(n int) Option { return func(o *options) { o.MaxConcurrent = n } }
 
 // StartDeadline skips a tick as missed if its first execution has not begun within d after the tick was due: 1 s to 366
-// days. This includes ticks that are caught up with, and ticks that wait for the end of an execution. Triggers and
-// starts have no deadline. An execution that has begun in time is taken over at any time. The default is no deadline.
+// days. This includes missed ticks that are executed late, and ticks that wait for the end of an execution. Triggers
+// and starts have no deadline. An execution that has begun in time is taken over at any time. The default is no
+// deadline.
 func StartDeadline(d time.Duration) Option {
 	return func(o *options) { o.Deadline, o.hasDeadline = d, true }
 }
@@ -136,8 +137,8 @@ func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.Start
 //
 // For a Task, a tick that enqueues is a success, however the task ends, also with asynqtick.Enqueue and EnqueueWith.
 // With TaskEnds, and so for jobs of asynqtick.Tasks, Scheduler and PeriodicTaskManager, the ends of the tasks count
-// instead: a task that asynq has archived has failed. A node looks at the tasks of the earlier ticks at the next tick,
-// at the latest ten.
+// instead: a task that asynq has archived has failed. At each tick, a node looks up how the tasks of earlier ticks have
+// ended, of the latest ten at most.
 func PauseAfter(n int) Option { return func(o *options) { o.pauseAfter, o.hasPauseAfter = n, true } }
 
 // TaskEnds makes PauseAfter count how the tasks of a Task end, and not that they are enqueued. end reports whether the

@@ -82,9 +82,9 @@ func (f *Locker) Close(ctx context.Context) error {
 	return f.local.Close(ctx)
 }
 
-// Do is joblock.Locker.Do, except when the store does not answer: then Config.Away decides. If Do falls back, the
-// context of fn carries a local lock; see Local. MaxWait bounds the wait in the store, and then the wait in this
-// process: each of the two may last that long.
+// Do does what joblock.Locker.Do does, except when the store does not answer: then Config.Away decides whether fn runs.
+// If Do falls back, the context of fn carries a local lock; see Local. MaxWait bounds the wait in the store, and then
+// the wait in this process: each of the two may last that long.
 //
 // Errors with which fn has not run are those of joblock.Locker.Do, and two more:
 //

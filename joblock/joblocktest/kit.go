@@ -92,7 +92,7 @@ func (k *Kit) Context(keys ...string) context.Context {
 	return k.In(k.t.Context(), keys...)
 }
 
-// In is Context for a parent of the test's own.
+// In is like Context, but returns a child of parent instead of the test's context.
 func (k *Kit) In(parent context.Context, keys ...string) context.Context {
 	k.t.Helper()
 	locks, err := k.Locks.AcquireAll(context.WithoutCancel(parent), keys, joblock.MaxWait(0))

@@ -31,7 +31,7 @@ func Parts(locks *joblock.Locker) int { return (*core.Locker)(locks).Parts() }
 // Claim is from a millisecond to 366 days. Settle the entries before the claim ends: the entries of a claim that has
 // ended are due. So several keepers share the work, and the entries of a keeper that has died come back.
 //
-// DueReply.Next is the time until the first entry is due that Due has not returned: 0 if more entries are due now. A
+// DueReply.Next is the time until the first entry that Due has not returned is due: 0 if more entries are due now. A
 // lock that is parked later may be due earlier: Config.JobGrace after its Park, or after half of its reservation if
 // that is shorter. After ErrUnavailable, entries may be claimed although no Due has returned them.
 func Due(ctx context.Context, locks *joblock.Locker, req DueRequest) (due DueReply, err error) {

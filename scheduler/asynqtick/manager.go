@@ -61,7 +61,7 @@ const (
 //	logging     scheduler.Config.Logger; SchedulerOpts.Logger and LogLevel are not used
 //	removal     a removed job keeps its record, with pause and history, for an hour at least and usually two hours at most
 //
-// As with asynq's manager, ticks that come while no node is up are not caught up with. The option scheduler.CatchUpOne
+// As with asynq's manager, ticks that come while no node is up are not executed later. The option scheduler.CatchUpOne
 // or CatchUpAll changes that.
 type PeriodicTaskManager struct {
 	s        *scheduler.Scheduler
