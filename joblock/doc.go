@@ -4,7 +4,7 @@
 // # Using it
 //
 // A [Locker] takes locks in a store and keeps them alive. Package redisstore has the store for Redis, and package
-// memstore one for a single process. Package driver says what a store must do. A [Lock] is one holding of one key.
+// memstore one for a single process. Package driver says what a store must do. A [Lock] is a lock on one key.
 //
 //	store, err := redisstore.New(rdb, nil)
 //	...

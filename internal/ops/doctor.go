@@ -123,7 +123,7 @@ func (c *checkup) unread(ctx context.Context, subject, node string, err error) e
 		c.add(Note, subject, node, mayNot+why, "whether something is wrong there is not known", "run doctor as a user with that right")
 		return nil
 	}
-	c.add(Fault, subject, node, couldNot+why, "whether something is wrong there is not known", "mend the connection, and run doctor again")
+	c.add(Fault, subject, node, couldNot+why, "whether something is wrong there is not known", "repair the connection, and run doctor again")
 	return nil
 }
 

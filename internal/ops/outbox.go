@@ -126,7 +126,7 @@ func (c *checkup) outbox(o Outbox, ago string) {
 		c.add(Fault, "outbox", o.Name, fmt.Sprintf("no relay has reported for %s; %d rows were waiting then", ago, o.Waiting),
 			"jobs of committed transactions are not enqueued", "run Outbox.Run in every process of the application, and look at the log of "+o.Relay)
 	case OutboxUnread:
-		c.add(Fault, "outbox", o.Name, "its database does not answer the relay: "+o.LastError, "jobs of committed transactions are not enqueued", "mend the connection of "+o.Relay)
+		c.add(Fault, "outbox", o.Name, "its database does not answer the relay: "+o.LastError, "jobs of committed transactions are not enqueued", "repair the connection of "+o.Relay)
 	case OutboxBehind:
 		found := fmt.Sprintf("%d rows wait, the first one for %s", o.Waiting, length(o.Oldest.Duration()))
 		if o.LastError != "" {

@@ -71,7 +71,7 @@ func TestOnCall(t *testing.T) {
 			s.next()
 			s.next()
 		},
-		"The jobs of one customer stand still": func(s *scene) {
+		"One customer's jobs do not run": func(s *scene) {
 			s.process(roleConfig{Role: "worker", Holder: "jobs2:88"})
 			s.keeper("jobs2:88")
 			s.webhook("acme-1", "bad")
