@@ -194,12 +194,13 @@
 // runs with the others of the group. A job that is left with a long ProcessIn may run after a newer one if that has started
 // longer ago than worker.Config.Reserve.
 //
-// CancelInProgress is KeepLast, and the worker that runs the older job ends the job's context with cause
-// worker.ErrSuperseded, once the task of the newer job exists. The enqueue only sends a notice, so nothing is lost if the
-// process dies at any step; without a notice that worker looks after its worker.Config.Snooze. The newer job gets the key
-// when asynq has recorded the end of the older one, so a worker that dies meanwhile delays the newer job until asynq has
-// recovered the older one, which then ends without a run. An older job that stands for other keys too, was enqueued with
-// another policy, or runs in a worker without the middleware, goes on, and the newer job waits.
+// CancelInProgress does what KeepLast does. In addition, the worker that runs the older job ends the job's context with
+// cause worker.ErrSuperseded, once the task of the newer job exists. The enqueue only sends that worker a notice, so
+// nothing is lost if the process dies at any step: if the notice is lost, the worker finds the newer job after its
+// worker.Config.Snooze. The newer job gets the key when asynq has recorded the end of the older one, so a worker that
+// dies meanwhile delays the newer job until asynq has recovered the older one, which then ends without a run. An older
+// job that stands for other keys too, was enqueued with another policy, or runs in a worker without the middleware,
+// goes on, and the newer job waits.
 //
 // The new job may have the asynq.TaskID of the waiting job that it replaces, to reschedule a job under its name. asynq
 // has no call for that, so for a moment there is a stand-in: the new task under an ID of its own, due a minute later.
@@ -209,8 +210,8 @@
 // asynq.ErrTaskIDConflict.
 //
 // A job stands for other keys too if it has locks on them, from Carry or as the task of a group. A job of a sequence
-// must run too. No call about one key ends such a job: Replace and KeepLast return ErrHeld, which says what else the
-// job stands for. Enqueue again when the job has run.
+// counts as one, because it has to run. No call about one key ends such a job: Replace and KeepLast return ErrHeld,
+// which says what else the job stands for. Enqueue again when the job has run.
 //
 // # Jobs in a sequence
 //

@@ -183,11 +183,11 @@
 // # Chains
 //
 // When the handler of a step of a handoff.Chain has returned nil, and steps follow, the Worker parks the locks for the
-// next step instead of releasing them, and enqueues its task, before asynq gets the result. If asynq or the locks' store
-// does not answer, the task is snoozed, and its next attempt finishes the hand-over; if the locks were not parked yet, the
-// handler runs again. The next step waits until asynq has recorded the end of the step before: for half a second in place,
-// then it is snoozed for a second at a time. All Workers of a chain use the asynq database of their own Inspector. Then
-// adds steps.
+// next step instead of releasing them, and enqueues its task, before asynq gets the result. If asynq or the locks'
+// store does not answer, the task is snoozed, and its next attempt finishes the hand-over; if the locks were not parked
+// yet, the handler runs again. The next step waits until asynq has recorded the end of the step before: for half a
+// second in place, then it is snoozed for a second at a time. All Workers of a chain use the asynq database of their
+// own Inspector. The function Then adds steps.
 //
 // # Paused keys
 //
@@ -287,7 +287,7 @@
 // A keeper reads the lists of a queue, by pages of up to 1,000 tasks, if this costs asynq's Redis less than the
 // lookups: as a rule if this keeper checks the locks of an eighth to a fifth of the waiting tasks. The pages are spread
 // over a round of some 0.9 Interval. A lock is checked when the page with its task has been read again. A task in a
-// list lives. A task that the page shows no longer is looked up before the keeper frees its lock, because a task may
+// list lives. A task that is no longer on its page is looked up before the keeper frees its lock, because a task may
 // move while a keeper reads. It remembers some 150 bytes for each lock of such a queue. Locks that are held, and keys
 // that are not locks of jobs, cost asynq nothing.
 //
