@@ -97,7 +97,7 @@ func (s *story) effect() string {
 
 // toHolder describes what a forced release does to the present holder.
 func (s *story) toHolder() string {
-	others := fmt.Sprintf("is not stopped at once: its process notices the release at the next renewal, within some %s, or at once with joblock.Config.WatchForced, and then cancels the context of the work.", length(s.renewal()))
+	others := fmt.Sprintf("is not stopped at once: its process notices the release at the next renewal, within some %s, or at once if it listens for forced releases, and then asks the work to stop.", length(s.renewal()))
 	if s.Job != "" {
 		return " The handler " + others // "joblock run" has no job
 	}
@@ -141,7 +141,7 @@ func (s *story) taskActions(add func(name string, effect, danger string)) {
 	}
 	switch {
 	case t.State == "active":
-		const asked, ignored = "The handler that runs the task is asked to stop. ", "A handler that ignores its context keeps running"
+		const asked, ignored = "The handler that runs the task is asked to stop. ", "A handler that ignores the request keeps running"
 		add(ActCancelTask, asked+"The attempt then counts as failed. "+s.afterCancel(), ignored+".")
 		add(ActEndArchive, asked+"When it has returned, the task goes into asynq's archive before another attempt begins; it can be run later. "+s.afterArchive(), ignored+", and the task stays.")
 		add(ActEndDelete, asked+"When it has returned, the task is deleted before another attempt begins. "+s.afterEnd("deleted"), ignored+", and the task stays. "+t.undone())

@@ -197,14 +197,14 @@ func TestDoctor(t *testing.T) {
 		{"a keeper that hangs", func(s *stage) {
 			s.keep(keyspace.Keepers, 1, now(good))
 			time.Sleep(time.Minute)
-		}, []string{"warning keeper: its figures are 1 min old"}},
+		}, []string{"warning keeper: its latest report is 1 min old"}},
 		{"a keeper without answers", func(s *stage) {
 			time.Sleep(time.Second)
 			f := good
 			f.At, f.Asked = time.Now().Add(2*time.Minute), time.Now()
 			s.keep(keyspace.Keepers, 1, f)
 			time.Sleep(2 * time.Minute)
-		}, []string{"fault keeper: it has got no answer"}},
+		}, []string{"fault keeper: for longer than two of its periods, the store has not answered"}},
 		{"a keeper that is behind", func(s *stage) {
 			f := now(good)
 			f.Behind, f.Late, f.Checked, f.Unanswered = true, 45_000, 10, 5

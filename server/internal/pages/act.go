@@ -272,7 +272,7 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 		}
 	}
 	if b.is(ops.ActEndDelete) || b.is(ops.ActEndArchive) {
-		b.Danger = fmt.Sprintf("A handler that ignores its context keeps running. Then the task stays, which the record of the action says after %s.", length(ops.EndWait))
+		b.Danger = fmt.Sprintf("A handler that ignores the request keeps running. Then the task stays, which the record of the action says after %s.", length(ops.EndWait))
 	}
 	b.Wait, b.WaitAt = idle(task, b.Explain)
 	if b.Lock != nil {

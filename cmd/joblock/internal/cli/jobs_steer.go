@@ -83,7 +83,7 @@ func newJobsCancel(s *server) *cobra.Command {
 		Use:   "cancel QUEUE/ID",
 		Short: "tell the handler that runs a task to end, and end the task with --then",
 		Long: `Cancel asks the handler that runs a task to stop, wherever it runs: in Go its context is cancelled. The attempt then ends as
-after a timeout: the task is tried again, or has failed. A handler that ignores its context keeps running.
+after a timeout: the task is tried again, or has failed. A handler that ignores the request keeps running.
 
 A task that hangs may hang in its next attempt, too. With --then, cancel waits up to 10 seconds for the handler to return, and
 ends the task before another attempt begins: "drop" deletes the task, "archive" keeps it in asynq's archive, where "joblock
@@ -362,7 +362,7 @@ Exit codes in addition to those of "joblock help":
 
 // cancelText says what "jobs cancel" does to a task that runs.
 func cancelText(t ops.Task, then ops.Then, locks []ops.Job) string {
-	text := fmt.Sprintf("This asks the handler that runs the task %s to stop: %s. A handler that ignores its context keeps running.", t.Job(), taskText(t))
+	text := fmt.Sprintf("This asks the handler that runs the task %s to stop: %s. A handler that ignores the request keeps running.", t.Job(), taskText(t))
 	switch {
 	case then == ops.ThenDrop:
 		return text + fmt.Sprintf(" When it has returned, within %s, the task is deleted forever, before another attempt begins.%s", ops.EndWait, givenText(t, locks, false))
