@@ -32,7 +32,7 @@ func SetBalance(ctx context.Context, db *sql.DB, account string, amount, fence i
 }
 
 // Fenced runs fn in a transaction that only the latest holder can commit: for work on many rows or tables. Two holders
-// are serialized by the row of the resource, so the smaller fence never overwrites the larger one, whichever comes first.
+// are serialised by the row of the resource, so the smaller fence never overwrites the larger one, whichever comes first.
 func Fenced(ctx context.Context, db *sql.DB, resource string, fence int64, fn func(tx *sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
