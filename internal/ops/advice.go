@@ -26,14 +26,14 @@ func (s *story) actions(f Frees) []Offer {
 		return append(all, s.permitActions(f)...)
 	}
 	if f.By != ByNothing {
-		effect := "The job frees the key at its end. There is no time at which that happens at the latest."
+		effect := "The job frees the key when it ends. That may take any time."
 		switch cool := s.task.cooldowns[s.Key]; {
 		case !f.Latest.IsZero():
 			effect = fmt.Sprintf("If %s: others can get the key from %s.", f.If, s.clock(f.Latest.Time))
 		case s.untilStart():
-			effect = "The job gives up the key when it starts. There is no time at which that happens at the latest."
+			effect = "The job gives up the key when it starts. That may take any time."
 		case !f.JobEnds.IsZero() && cool > 0:
-			effect = fmt.Sprintf("The job ends at %s at the latest, with the pauses of asynq's default RetryDelayFunc. If it is then done, the key is free %s later.", s.clock(f.JobEnds.Time), length(cool))
+			effect = fmt.Sprintf("The job ends at %s at the latest, if the workers use asynq's default RetryDelayFunc. If it is then done, the key is free %s later.", s.clock(f.JobEnds.Time), length(cool))
 		case !f.JobEnds.IsZero():
 			effect = fmt.Sprintf("The job frees the key when it ends: at %s at the latest, if the workers use asynq's default RetryDelayFunc.", s.clock(f.JobEnds.Time))
 		}

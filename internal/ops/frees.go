@@ -182,7 +182,7 @@ func (s *story) keptForJob() Frees {
 	case t.State == TaskNoQueue:
 		return s.untilReserved("No process here knows the job's queue. A keeper whose process has met the queue frees the key within about "+length(s.grace()+s.keeper.every())+"; any other keeper leaves the lock alone. Without a keeper that knows the queue, the end of the reservation frees the key, at %s.", "no keeper knows the queue")
 	case t.State == TaskUnknown && !s.keeps():
-		return s.untilReserved(s.byWorker()+" If the job does not run again, the end of the reservation frees the key, at %s: no keeper works that would prolong it.", "the job does not run before")
+		return s.untilReserved(s.byWorker()+" If the job does not run again, the end of the reservation frees the key, at %s: no keeper works to prolong it.", "the job does not run before then")
 	case t.State == TaskUnknown:
 		return Frees{By: ByJob, Text: s.byWorker() + fmt.Sprintf(" If the job is over or does not exist, a keeper frees the key within %s.", length(s.grace()+s.keeper.every()))}
 	case t.Snoozed:

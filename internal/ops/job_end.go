@@ -53,7 +53,7 @@ func (t Task) endsBy(now time.Time) (at time.Time, left int) {
 }
 
 // ifUsual says what the latest end of a job depends on.
-const ifUsual = " That holds with free workers and asynq's default RetryDelayFunc: a RetryDelayFunc or a MaxHold of the worker is not known here."
+const ifUsual = " This assumes that a worker is always free, and that the workers have asynq's default RetryDelayFunc and no MaxHold: joblock cannot see their settings."
 
 // lasts returns f with JobEnds set, if the job of the lock frees the key.
 func (s *story) lasts(f Frees) Frees {
