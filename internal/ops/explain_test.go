@@ -468,7 +468,7 @@ func TestExplainOfAKeyThatDoesNotEndWithItsJob(t *testing.T) {
 					t.Errorf("the latest end is %s: %s", e.Frees.JobEnds, e.Frees.Text)
 				}
 				for _, a := range e.Actions {
-					if frees := strings.Contains(a.Effect, "frees the key at its end"); a.Name == ActWait && frees != (name == "neither") {
+					if frees := strings.Contains(a.Effect, "frees the key when it ends"); a.Name == ActWait && frees != (name == "neither") {
 						t.Errorf("to wait: %s", a.Effect)
 					}
 				}

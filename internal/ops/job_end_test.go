@@ -54,7 +54,7 @@ func TestJobEnds(t *testing.T) {
 		"over":                            {Task{State: "archived", Attempt: 26, Attempts: 26, Timeout: Millis(min)}, 0, ""},
 		"a step of a chain": {Task{State: "active", Attempt: 1, Attempts: 1, Timeout: Millis(min), Chain: "step 2 of 4, then mail, then end", next: []chain.Step{
 			{Delay: time.Hour, Timeout: min}, {Retries: 1},
-		}}, min + time.Hour + min + 2*30*min + 44*sec, "If each step succeeds only at its last attempt, that is at 14:02:44 UTC at the latest (in 2 h 3 min), pauses between attempts included. That holds with free workers"},
+		}}, min + time.Hour + min + 2*30*min + 44*sec, "If each step succeeds only at its last attempt, that is at 14:02:44 UTC at the latest (in 2 h 3 min), pauses between attempts included. This assumes that a worker is always free"},
 		"unknown": {Task{State: TaskUnknown, Problem: "looking the task up in asynq failed: away."}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
