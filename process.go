@@ -95,7 +95,7 @@ func New(redisOpt asynq.RedisConnOpt, cfg *Config) (*Process, error) {
 
 // NewFromRedisClient is like New, but uses an existing go-redis client, as asynq.NewClientFromRedisClient does. Jobs,
 // Client, Inspector and the servers share rdb, and the locks have connections of their own with its options. Close does
-// not close rdb. A nil rdb is joblock.ErrInvalid.
+// not close rdb. The error is also joblock.ErrInvalid if rdb is nil.
 func NewFromRedisClient(rdb redis.UniversalClient, cfg *Config) (*Process, error) {
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid(opNew, "the Redis client is nil")

@@ -76,7 +76,7 @@ func (p *Process) newWorker() (*worker.Worker, error) {
 	return w, nil
 }
 
-// ready returns an error if the server cannot start. The caller has p.mu.
+// ready returns an error if the server cannot start. The caller has locked s.p.mu.
 func (s *Server) ready() error {
 	if s.p.closed {
 		return ended("start")
@@ -104,8 +104,8 @@ func (s *Server) Start(handler asynq.Handler) error {
 	return nil
 }
 
-// Run is Start, waits for a signal to exit as asynq.Server.Run does, and then does what Shutdown does. Errors are those
-// of Start, and an error if a handler has not returned in time, as in Shutdown.
+// Run does what Start does, waits for a signal to exit as asynq.Server.Run does, and then does what Shutdown does.
+// Errors are those of Start, and an error if a handler has not returned in time, as in Shutdown.
 func (s *Server) Run(handler asynq.Handler) error {
 	handler = s.around(handler)
 	s.p.mu.Lock()

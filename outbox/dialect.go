@@ -48,8 +48,8 @@ func (d Dialect) Schema() string {
 }
 
 // Migrate makes the table of the outbox and its indexes in db, unless they exist. An application with migrations of its
-// own uses the files of the directory schema instead. The error is that of the database, or joblock.ErrInvalid for an
-// unknown dialect.
+// own uses the files of the directory schema instead. The error is the database's, or joblock.ErrInvalid for a nil db
+// or an unknown dialect.
 func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	if db == nil || !d.known() {
 		return invalid("migrate", "db must not be nil, and the dialect must be Postgres, MySQL or SQLite; it is %s", d)
@@ -65,8 +65,8 @@ func Migrate(ctx context.Context, db *sql.DB, d Dialect) error {
 	return nil
 }
 
-// now is the SQL of the time in Unix milliseconds, when the statement began: databases look for a time that changes during
-// the statement without an index.
+// now returns the SQL of the time at which the statement began, in Unix milliseconds. With a time that changes during
+// the statement, databases would not use an index.
 func (d Dialect) now() string {
 	switch d {
 	case Postgres:
@@ -77,8 +77,8 @@ func (d Dialect) now() string {
 	return "CAST((julianday('now') - 2440587.5) * 86400000 AS integer)"
 }
 
-// pending is the SQL that makes a database read pending rows by their index. MySQL would walk the primary key, over all rows
-// that were sent in the last hour.
+// pending returns the SQL that makes a database read pending rows by their index. Without it, MySQL would walk the
+// primary key, over all rows that were sent in the last hour.
 func (d Dialect) pending() string {
 	if d == MySQL {
 		return "FORCE INDEX (joblock_outbox_pending)"
@@ -102,5 +102,5 @@ func (d Dialect) sql(query string) string {
 	return out.String()
 }
 
-// marks returns n parameters, separated by commas.
+// marks returns n parameter marks, separated by commas.
 func marks(n int) string { return strings.Repeat(",?", n)[1:] }

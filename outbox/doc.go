@@ -18,11 +18,11 @@
 //   - asynq has one task for a row: a repeated enqueue finds the task by its ID. A relay repeats an enqueue if it has died,
 //     or lost the database, before it marked the row. asynq keeps completed tasks for a minute, unless the task has an
 //     asynq.Retention or an asynq.TaskID, so the job is only enqueued again if no relay works for that long.
-//   - The rows of one key are enqueued in the order of their ids: the next one when asynq has the one before. A row that
-//     waits makes the later rows of its key wait, and no others. The key of a row is that of Unique, of Sequence, or of
-//     the first lock of Carry.
-//   - Two transactions that write rows of one key at the same time have no order: the one that commits first may come
-//     first. A transaction that locks the customer's row before Enqueue, as most do, has its place in the order of commits.
+//   - The rows of one key are enqueued in the order of their ids: each once asynq has the task of the row before it. A row
+//     that waits makes the later rows of its key wait, and no others. The key of a row is the key of Unique or Sequence, or
+//     of the first lock of Carry.
+//   - Two transactions that write rows of one key at the same time have no fixed order: either job may come first. If both
+//     lock a row that they share before Enqueue, such as the customer's, the jobs have the order of the commits.
 //
 // # Who has the key
 //
@@ -48,17 +48,17 @@
 // # When a key is busy at the relay
 //
 //	handoff.Unique with Reject              the row waits until the key is free, and is tried every few seconds
-//	  … Skip                                the row is done: the other job's task stands for it. Its column error says so
+//	  … Skip                                the row counts as sent: the other job's task stands for it. Its column error says so
 //	  … Replace, KeepLast                   as with Enqueue. A row that Replace cannot put in the place of a running job waits
 //	handoff.Sequence                        the job gets a place in line
 //	  … a line with MaxWaiting jobs         the row waits
 //	the TaskID of another task              refused; the row's own task counts as enqueued
-//	asynq.Unique, another task has it       the row is done. Its column error says so
+//	asynq.Unique, another task has it       the row counts as sent. Its column error says so
 //	ErrInvalid, such as a passed Deadline   refused
 //
 // A row that is refused stays in the table with state 2 and its error, is logged as an ERROR, and does not hold up
-// other rows. Repair what is wrong, and set its state to 0, or delete the row. An error that is
-// none of these is tried twenty times in about a quarter of an hour before the row is refused. Outages of Redis are not counted.
+// other rows. Repair what is wrong, and set its state to 0, or delete the row. A row with any other error is tried
+// twenty times, in about a quarter of an hour, before it is refused. Outages of Redis are not counted.
 //
 // # A crash at each step
 //
@@ -70,6 +70,6 @@
 //	the relay after the enqueue                   the next relay finds the task, and marks the row
 //	the database                                  the relay pauses and logs; then as a crash after the enqueue
 //	Redis, which keeps its data                   the relay pauses and logs
-//	Redis, which loses its data                   rows that are not sent go on; see docs/failures.md for tasks and locks
+//	Redis, which loses its data                   rows that are not sent yet are sent; see docs/failures.md for tasks and locks
 //	two relays at a time, after a frozen process  each enqueues under the same TaskID and the same key: one task
 package outbox

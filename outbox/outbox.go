@@ -75,8 +75,8 @@ type Outbox struct {
 }
 
 // New returns an Outbox whose table is in db: see Migrate. The relay enqueues with jobs, which is the Jobs of a
-// toolkit.Process. New sends nothing. cfg may be nil. An error matches joblock.ErrInvalid: another argument is nil or not
-// known, or a field of cfg is out of bounds. The Outbox closes neither jobs nor db.
+// toolkit.Process. New sends nothing. cfg may be nil. The error matches joblock.ErrInvalid if jobs or db is nil, if d
+// is not known, or if a field of cfg is out of bounds. The Outbox closes neither jobs nor db.
 func New(jobs *handoff.Client, db *sql.DB, d Dialect, cfg *Config) (*Outbox, error) {
 	const op = "new"
 	b := &Outbox{jobs: (*enqueue.Client)(jobs), db: db, dialect: d, wake: make(chan struct{}, 1)}
@@ -127,17 +127,19 @@ type Job struct {
 // Enqueue writes a job into the table, as part of tx. If tx is committed, the relay enqueues the task as
 // handoff.Client.Enqueue does with the same arguments. After a rollback there is no job.
 //
-// With handoff.Unique and handoff.Sequence the key is taken by the relay, and Enqueue needs no Redis. The package comment
-// says what the relay does if another job has the key. With handoff.Carry, and Sequence.Lock, Enqueue parks the locks
-// for the job at once, so that no other caller gets the key between the commit and the job. After a rollback give them
-// back with Reclaim. A handoff.Chain must be under one of these two; Unique.Limit is joblock.ErrInvalid.
+// With handoff.Unique and handoff.Sequence the key is taken by the relay, and Enqueue needs no Redis. The package
+// comment says what the relay does if another job has the key. With handoff.Carry, and Sequence.Lock, Enqueue parks the
+// locks for the job at once, so that no other caller gets the key between the commit and the job. After a rollback give
+// them back with Reclaim. A handoff.Chain must be under Carry, or under a Sequence with Lock. With Unique.Limit,
+// Enqueue returns joblock.ErrInvalid.
 //
-// An asynq.ProcessIn counts from the call of Enqueue. Without asynq.TaskID the task gets an ID of its own, which the row
-// keeps, and asynq keeps the completed task for a minute: however often the relay repeats the enqueue meanwhile, asynq has
-// one task. With asynq.TaskID, or asynq.Retention, that is up to the caller.
+// An asynq.ProcessIn counts from the call of Enqueue. Without asynq.TaskID the task gets an ID of its own, which the
+// row keeps, and asynq keeps the completed task for a minute: however often the relay repeats the enqueue meanwhile,
+// asynq has one task. With asynq.TaskID or asynq.Retention, the caller decides for how long asynq recognizes a repeated
+// enqueue.
 //
-// An error is that of the database, or matches a sentinel of joblock: ErrInvalid for bad arguments, and for Carry the
-// errors of handoff.Client.Enqueue. After an error no row was written, and the caller has its locks, except after
+// The error is the database's, or matches a sentinel of joblock: ErrInvalid for bad arguments, and for Carry the errors
+// of handoff.Client.Enqueue. After an error no row was written, and the caller has its locks, except after
 // ErrUnavailable. PostgreSQL refuses all further statements of a transaction in which one has failed.
 func (b *Outbox) Enqueue(ctx context.Context, tx Tx, how handoff.How, task *asynq.Task, opts ...asynq.Option) (Job, error) {
 	const op = "enqueue"
@@ -192,7 +194,7 @@ func (b *Outbox) insert(ctx context.Context, tx Tx, job Job, task *asynq.Task, t
 //
 //	joblock.ErrBusy         the row is in the table: the transaction was committed, and the locks are the job's
 //	joblock.ErrUnavailable  the database or the locks' store has not answered; call again
-//	any other               that of joblock.Lock.Reclaim
+//	any other               the error of joblock.Lock.Reclaim
 //
 // A COMMIT whose answer was lost may still be under way. If it succeeds after Reclaim, the job waits until the locks are
 // released.
@@ -227,8 +229,8 @@ const (
 	oldestRow   = "SELECT created_ms FROM joblock_outbox {pending} WHERE state = 0 ORDER BY id LIMIT 1"
 )
 
-// Stats reads the state of the table, for metrics and health checks. The database counts the rows of the backlog, so call
-// Stats every few seconds at most. The error is that of the database.
+// Stats reads the state of the table, for metrics and health checks. The database counts the rows of the backlog, so
+// call Stats every few seconds at most. The error is the database's.
 func (b *Outbox) Stats(ctx context.Context) (Stats, error) {
 	if b == nil || b.db == nil {
 		return Stats{}, invalid("stats", "the Outbox was not made by New")

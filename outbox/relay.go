@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	// longestLease is the longest lease of the relay's lock: how long the others wait when its process has died.
+	// longestLease is the longest lease of the relay's lock: how long the other processes wait when the relay's process
+	// has died.
 	longestLease = 10 * time.Second
 
 	// cleanEvery is how often sent rows are deleted, and cleanRows how many at a time.
@@ -135,8 +136,8 @@ type row struct {
 	nextTryMS int64 // from now; for rows that were tried and not sent
 }
 
-// round enqueues a batch of rows. full is true if there may be more to do. The error is that of the database, or says
-// that Redis is unreachable.
+// round enqueues a batch of rows. full is true if there may be more to do. The error is the database's, or says that
+// Redis is unreachable.
 func (b *Outbox) round(ctx context.Context) (full bool, err error) {
 	rows, err := b.due(ctx)
 	if err != nil || len(rows) == 0 {
@@ -151,8 +152,8 @@ func (b *Outbox) round(ctx context.Context) (full bool, err error) {
 	return len(rows) == b.cfg.Batch, away
 }
 
-// dueRows reads the first rows that are due, without those of a key that has a row which waits for its next try. The condition
-// due_ms > 0 is that of the index of rows that wait.
+// dueRows reads the first rows that are due, except the rows of a key one of whose rows waits for its next try. The
+// condition due_ms > 0 lets the database use the index of waiting rows, which has the same condition.
 const dueRows = `SELECT id, uid, order_key, task_type, payload, job, attempts FROM joblock_outbox {pending}
 	WHERE state = 0 AND due_ms <= {now} AND order_key NOT IN
 		(SELECT order_key FROM joblock_outbox WHERE state = 0 AND due_ms > 0 AND due_ms > {now})
@@ -175,8 +176,8 @@ func (b *Outbox) due(ctx context.Context) (out []*row, err error) {
 	return out, rows.Err()
 }
 
-// send enqueues the rows of each key in the order of their ids: the next one when asynq has the one before. Rows of
-// different keys go together. It returns an error if Redis is unreachable.
+// send enqueues the rows of each key in the order of their ids: each once asynq has the task of the row before it. Rows
+// of different keys go together. It returns an error if Redis is unreachable.
 func (b *Outbox) send(ctx context.Context, rows []*row) error {
 	lines := make(map[string][]*row)
 	var keys []string // in the order of their first rows
@@ -210,7 +211,7 @@ func (b *Outbox) send(ctx context.Context, rows []*row) error {
 		}
 		if absent == len(wave) {
 			for _, r := range wave {
-				r.nextTryMS = 0 // all together: no row waits for itself
+				r.nextTryMS = 0 // the relay pauses as a whole, so no row waits by itself
 			}
 			return fmt.Errorf("outbox: the tasks of %d rows could not be enqueued: %w", absent, wave[0].err)
 		}
@@ -242,7 +243,7 @@ func (b *Outbox) enqueue(ctx context.Context, wave []*row) {
 	}
 }
 
-// restore returns what the row says.
+// restore returns the request that the row has.
 func (b *Outbox) restore(ctx context.Context, r *row) (enqueue.Request, error) {
 	if err := json.Unmarshal([]byte(r.job), &r.kept); err != nil {
 		return enqueue.Request{}, invalid("relay", "column job of the row cannot be read: %s", err)
@@ -366,8 +367,8 @@ func (b *Outbox) clean(ctx context.Context) {
 // expiredRows reads which rows are to be deleted.
 const expiredRows = "SELECT id FROM joblock_outbox WHERE state = 1 AND expires_ms <= {now} ORDER BY expires_ms LIMIT ?"
 
-// cleanOnce deletes up to cleanRows rows, and returns how many. It names them by their ids, because not every database would
-// find them by an index when it deletes.
+// cleanOnce deletes up to cleanRows rows, and returns how many. It deletes them by id, because not every database would
+// use an index for the condition in a DELETE.
 func (b *Outbox) cleanOnce(ctx context.Context) (n int, err error) {
 	rows, err := b.db.QueryContext(ctx, b.dialect.sql(expiredRows), cleanRows)
 	if err != nil {
@@ -405,8 +406,8 @@ func (b *Outbox) note(f func(*relayed)) {
 // relaysKept is how long the stats are kept after the latest write of any relay.
 const relaysKept = 30 * 24 * time.Hour
 
-// tell reports the stats of the outbox to operators, once per workerstats.RelayPeriod, until ctx ends. lock is that of the
-// relay.
+// tell reports the stats of the outbox to operators, once per workerstats.RelayPeriod, until ctx ends. lock is the
+// relay's lock.
 func (b *Outbox) tell(ctx context.Context, lock *core.Lock) {
 	began, asOf := time.Now(), lock.AsOf()
 	at := func(t time.Time) time.Time { // by the store's clock

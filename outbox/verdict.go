@@ -24,8 +24,8 @@ const (
 	refused                // asynq or package handoff will never accept the task
 )
 
-// maxAttempts is how often a row is tried that fails with an error of an unknown kind. With the pauses, that takes a
-// quarter of an hour.
+// maxAttempts is how often the relay tries a row that fails with an error of an unknown kind. With the pauses, that
+// takes a quarter of an hour.
 const maxAttempts = 20
 
 // judge returns the verdict for the error of an enqueue.
@@ -46,7 +46,7 @@ func judge(err error) verdict {
 	return unclear
 }
 
-// pause returns how long a row waits that has been tried attempts times.
+// pause returns how long a row waits after attempts earlier tries.
 func (v verdict) pause(attempts int) time.Duration {
 	longest := 5 * time.Second
 	if v == unclear {

@@ -42,8 +42,8 @@ func (c *claims) open(j *job, lock *joblock.Lock, l *ledger.Ledger) *book {
 	return &book{claims: c, j: j, lock: lock, l: l}
 }
 
-// change changes the ledger and writes it. f reports whether it has changed the ledger. Unwritten changes of an earlier
-// call are written too.
+// change calls f, which reports whether it has changed the ledger, and writes the changes, with those that an earlier
+// call could not write.
 func (b *book) change(ctx context.Context, f func(*ledger.Ledger) (bool, []ledger.News)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,8 +128,8 @@ func (b *book) catchUp(ctx context.Context) bool {
 	return wrote && !refused
 }
 
-// during is change during an execution. It returns false if the ledger could not be written. It reports the News that
-// have been held for long enough, or that the job is stuck.
+// during calls change during an execution. It returns false if the ledger could not be written. It also reports the
+// News, once they have been held for long enough, or if one says that the job is stuck.
 func (b *book) during(ctx context.Context, f func(*ledger.Ledger) (bool, []ledger.News)) bool {
 	if err := b.change(ctx, f); err != nil {
 		if b.lock.Err() == nil {

@@ -75,7 +75,8 @@ func (c *claims) inherit(ctx context.Context, j *job, lane int, lock *joblock.Lo
 	return at
 }
 
-// isLeft reports whether an execution was left in a lane whose lock this node has got. Usually it has ended well.
+// isLeft reports whether an execution was left behind in a lane whose lock this node has got. Usually the execution has
+// ended well.
 func (c *claims) isLeft(ctx context.Context, j *job, lane int) bool {
 	views, err := c.recs.Read(ctx, j.name)
 	if err == nil {
@@ -151,7 +152,7 @@ func (t *term) run(ctx context.Context, lock *joblock.Lock, dead []int) (at time
 	return timeOf(policy.Next(t.specs.inForce(t.j, l), l, t.clock.now())), true
 }
 
-// work is run under the lock. alone is true if an execution has run in lane 0.
+// work is the part of run under the job's lock. alone is true if an execution has run in lane 0.
 func (t *term) work(ctx context.Context, dead []int) (alone bool, err error) {
 	for ctx.Err() == nil && !t.table.isGone(t.j) {
 		own, again, err := t.begin(ctx, dead)
@@ -174,8 +175,8 @@ func (t *term) work(ctx context.Context, dead []int) (alone bool, err error) {
 }
 
 // begin brings the ledger up to date, begins what may begin, and writes the ledger. own is the execution that has begun
-// in lane 0; those in other lanes go to t.begun. again is true if the job was paused, so that something else may begin.
-// On error nothing has begun.
+// in lane 0; executions in other lanes go to t.begun. again is true if the job was paused, so that something else may
+// begin. On error nothing has begun.
 func (t *term) begin(ctx context.Context, dead []int) (own *execution, again bool, err error) {
 	j, l := t.j, t.book.l
 	m, err := t.specs.moment(j, l)
@@ -239,8 +240,8 @@ func (t *term) begin(ctx context.Context, dead []int) (own *execution, again boo
 	if !b.changed {
 		return nil, false, unusable
 	}
-	// The end of Run does not end the context of this write: it could have reached the store, and another node would take
-	// over an execution that did not begin.
+	// The end of Run does not cancel this write: a cancelled write may have reached the store, and another node would
+	// take over an execution that did not begin.
 	if err := t.book.change(ctx, func(*ledger.Ledger) (bool, []ledger.News) { return true, b.news }); err != nil {
 		return nil, false, err
 	}
@@ -318,8 +319,8 @@ func (t *term) seat(ctx context.Context, lane int) (*joblock.Lock, error) {
 	return lock, nil
 }
 
-// runs returns how many executions run, at least those on this node. Only takeovers need to count those of other nodes,
-// and only if these may leave no room.
+// runs returns how many executions run. It counts the executions of other nodes only if a takeover depends on them,
+// because they may leave no room for it.
 func (t *term) runs(ctx context.Context, l *ledger.Ledger, here int, dead []int) (n int, err error) {
 	if len(dead) == 0 || len(l.Running) <= t.j.Most() {
 		return here, nil

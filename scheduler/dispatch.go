@@ -74,7 +74,7 @@ func (d *dispatcher) loop(ctx, work context.Context) error {
 	return nil
 }
 
-// sleep waits until a job becomes due earlier than expected, or until has come.
+// sleep waits for the time until, or until a job becomes due earlier than expected.
 func (d *dispatcher) sleep(ctx context.Context, until time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, until.Sub(d.clock.now()))
 	defer cancel()
@@ -86,8 +86,8 @@ func (d *dispatcher) sleep(ctx context.Context, until time.Time) {
 
 // dispatch reads the orders and the ledgers of jobs in one round trip, and starts claims and standbys. ctx is the
 // context of the round trip. work is the context of the claims and standbys. If the store answers for no key, dispatch
-// returns an error, and the jobs stay due. While this node has never read the orders, it executes no job: the job may
-// be paused.
+// returns an error, and the jobs stay due. Until this node has read the orders once, it executes no job, because the
+// job may be paused.
 func (d *dispatcher) dispatch(ctx, work context.Context, jobs []*job) error {
 	names := make([]string, len(jobs))
 	for i, j := range jobs {
@@ -254,7 +254,8 @@ func (d *dispatcher) mayWait() bool {
 	}
 }
 
-// standByLane starts standBy for a lane other than 0. If this node waits for enough locks, standByLane does nothing.
+// standByLane starts standBy for a lane other than 0. If this node already waits for as many locks as it may,
+// standByLane does nothing.
 func (d *dispatcher) standByLane(ctx context.Context, j *job, lane int) {
 	if !d.mayWait() {
 		return

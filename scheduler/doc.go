@@ -192,11 +192,11 @@
 // is the node that has decided, and admin.Entry.OtherSpecs has the nodes that are up and have another spec.
 //
 // A change takes place as soon as the node gets the job's lock, so not during an execution. Ticks up to the change are
-// those of the old spec, later ticks are those of the new one, so each tick of either spec is treated once. Ticks of
+// those of the old spec, later ticks are those of the new one, so each tick of either spec is handled once. Ticks of
 // the old spec that no node has claimed are missed ticks, or overlapped ones; ticks with jitter that have come are due
-// at once. The ledger has the time of the change, and a node reports SpecChanged. The other nodes read the change within
-// Config.Sync, so that they execute the new spec's ticks even if all nodes that registered it die. Options are not in
-// the ledger: the node that executes or skips a tick uses its own.
+// at once. The ledger has the time of the change, and a node reports SpecChanged. The other nodes read the change
+// within Config.Sync, so that they execute the new spec's ticks even if all nodes that registered it die. Options are
+// not in the ledger: the node that executes or skips a tick uses its own.
 //
 // A node that cannot parse the spec in force leaves the job to newer nodes, and so does a node that finds a ledger of a
 // later version. admin.Entry.Problem says so. A node that cannot read the record of pauses and triggers, or gets no

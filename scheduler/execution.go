@@ -35,7 +35,7 @@ func (e *execution) with(ctx context.Context, f func(*book) error) error {
 	return e.visit(ctx, e.j, f)
 }
 
-// runInLane is run in a lane other than 0, which it frees with the slot.
+// runInLane calls run for an execution in a lane other than 0, and then frees the lane and the slot.
 func (e *execution) runInLane(ctx context.Context) {
 	defer e.freeSlot()
 	_ = e.run(ctx) // after an error another node takes the execution over
@@ -185,7 +185,7 @@ func (e *execution) overrun(ctx context.Context, cause error) {
 func (e *execution) settle(ctx context.Context, state ledger.State, attempts int, failure error) error {
 	ctx, stop := e.lock.Context(context.WithoutCancel(ctx))
 	defer stop()
-	ended := false // in a ledger that an attempt without an answer may have written
+	ended := false // the ledger has the end of the execution; the store may have it, too
 	var failed error
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := e.with(ctx, func(b *book) error {

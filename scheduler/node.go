@@ -77,7 +77,7 @@ func (n *node) wrote(orders []byte) {
 	}
 }
 
-// obey makes the jobs due that the news concern, and logs that the orders cannot be read.
+// obey makes due the jobs that what names, and logs the error if the orders could not be read.
 func (n *node) obey(what news) {
 	if what.refused != nil {
 		n.cfg.Logger.Error(unreadOrders(n.orders.missing() == nil), "key", n.recs.OrdersKey(), "err", what.refused)
@@ -147,7 +147,7 @@ func (n *node) trouble(j *job, step string, err error) {
 	}
 }
 
-// once recognises a repeated error, so that it is logged once.
+// once recognizes a repeated error, so that it is logged once.
 type once struct{ last string }
 
 func (o *once) isNew(err error) bool {

@@ -74,8 +74,8 @@ func OverlapQueue(limit int) Option {
 func OverlapNewest() Option { return setOverlap(false, false, ledger.Overlap{Newest: true}) }
 
 // OverlapCancel ends the context of the running function, with cause ErrOverlapped, when the next tick comes. The next
-// tick is executed when the function has returned. A paused tick cancels nothing. Task refuses OverlapCancel: a
-// tick ends the task of the tick before if asynqtick enqueues it under a handoff.Unique with CancelInProgress.
+// tick is executed when the function has returned. A paused tick cancels nothing. Task refuses OverlapCancel: to let a
+// tick end the previous tick's task, enqueue with asynqtick under a handoff.Unique with CancelInProgress.
 func OverlapCancel() Option { return setOverlap(false, true, ledger.Overlap{Newest: true}) }
 
 // setOverlap returns the Option for an overlap policy: OverlapQueue if queues is true, OverlapCancel if cancel is.
@@ -83,10 +83,9 @@ func setOverlap(queues, cancel bool, overlap ledger.Overlap) Option {
 	return func(o *options) { o.queues, o.cancel, o.Overlap = queues, cancel, overlap }
 }
 
-// MaxConcurrent executes up to n ticks of the job at the same time, on any nodes: 1 to 20. A tick that comes while n
-// executions run is treated by the overlap policy. Triggers and starts count as well. A backfill still executes one
-// tick at a time. Task refuses MaxConcurrent, and so does OverlapCancel with an n above 1. The default is
-// MaxConcurrent(1).
+// MaxConcurrent executes up to n ticks of the job at the same time, on any nodes: 1 to 20. The overlap policy decides
+// about a tick that comes while n executions run. Triggers and starts count as well. A backfill still executes one tick
+// at a time. An n above 1 is refused for a Task, and together with OverlapCancel. The default is MaxConcurrent(1).
 //
 // The functions run under locks of their own, not under the job's lock. With an n above 1, admin.Execution.Node is cut
 // to about 100 bytes while the execution runs.

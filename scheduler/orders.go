@@ -23,7 +23,7 @@ type orders struct {
 
 // news names the jobs that have new orders.
 type news struct {
-	jobs     []string // that have a new order
+	jobs     []string // that have an order, which may be new
 	allJobs  bool     // all jobs have
 	specs    []string // whose spec has changed
 	allSpecs bool     // the spec of any job may have changed
@@ -34,13 +34,13 @@ var (
 	errOrdersForeign = errors.New("scheduler: the value at the key of pauses and triggers is not a lock")
 	errOrdersSilent  = errors.New("scheduler: no answer from the store about pauses and triggers")
 
-	// errOrdersUnread ends a dispatch of a node that cannot read the orders since its start, and does not know the store's
-	// time.
+	// errOrdersUnread ends a dispatch of a node that has not been able to read the orders since its start, and does not
+	// know the store's time.
 	errOrdersUnread = errors.New("scheduler: the pauses and triggers cannot be read")
 )
 
-// apply keeps the orders in the view of their record. sent is when this node asked for the view, or when it
-// wrote what the view has, by its own clock.
+// apply replaces the orders with those in v, the view of their record, unless these are older. sent is the time, by
+// this node's own clock, at which it asked for the view or wrote its content.
 func (o *orders) apply(v memo.View, sent time.Time) (n news) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

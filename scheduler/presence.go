@@ -24,8 +24,8 @@ const (
 	leaveTime     = time.Second     // how long a node that is stopped tries to remove itself
 )
 
-// presence keeps the records up to date that show a node and its jobs to others. The schedule does not depend on these
-// records.
+// presence keeps up to date the records that show a node and its jobs to other processes. The schedule does not depend
+// on these records.
 type presence struct {
 	*node
 	changed chan struct{} // makes keep act
@@ -33,7 +33,7 @@ type presence struct {
 	mu        sync.Mutex        // guards the fields below
 	nodeID    string            // of this node's record, from the start of Run on
 	record    *joblock.Lock     // of this node's record; nil: this node has had none in this Run
-	until     time.Time         // no decision in place of a node that is not up before this time
+	until     time.Time         // before this time, no decision in place of a node that is not up
 	conflicts []roster.Conflict // what this node's record shows
 	listed    map[string]int64  // the day on which this node last made sure that the job's name is on its page
 	found     map[string]int64  // the day that the page had for the name of a job before this node wrote it again
@@ -54,7 +54,7 @@ func (p *presence) id() string {
 	return p.nodeID
 }
 
-// up reports whether the others can see that this node is up.
+// up reports whether other processes can see that this node is up.
 func (p *presence) up() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +132,7 @@ func (p *presence) keep(ctx context.Context) {
 	}
 }
 
-// leave removes this node's record, whose lock is own. Otherwise the record ends with its lease.
+// leave removes this node's record, whose lock is own. If that fails, the record ends with its lease.
 func (p *presence) leave(ctx context.Context, own *joblock.Lock) {
 	if own == nil {
 		return
@@ -146,7 +146,7 @@ func (p *presence) leave(ctx context.Context, own *joblock.Lock) {
 }
 
 // show writes this node's record, and puts the node into the list of nodes. own is the lock of the record, or nil. show
-// returns the lock from now on.
+// returns the lock of the record that it has written.
 func (p *presence) show(ctx context.Context, own *joblock.Lock, start time.Time) (*joblock.Lock, error) {
 	n := roster.Node{Version: 1, Name: p.cfg.Node, Program: p.program, Build: build(), Start: start.UnixMilli()}
 	n.SetJobs(p.table.names())
@@ -165,7 +165,7 @@ func (p *presence) show(ctx context.Context, own *joblock.Lock, start time.Time)
 	return own, p.recs.ListNode(ctx, id)
 }
 
-// shown notes that this node's record is written. lock is that of the record.
+// shown notes that this node's record is written. lock is the lock of the record.
 func (p *presence) shown(lock *joblock.Lock) {
 	p.mu.Lock()
 	same := p.record == lock
@@ -241,7 +241,7 @@ func (p *presence) doubt(names ...string) {
 // enlistNew puts the name of a job onto its page, before the job gets its ledger. The caller has the job's lock. After
 // a failure the job is executed anyway, and keep retries.
 //
-// A name that has been on the page for days is that of a job whose ledger is gone, unless admin has forgotten the job.
+// If the name has been on the page for days, the ledger of the job is gone, unless admin has forgotten the job.
 func (p *presence) enlistNew(ctx context.Context, j *job, l *ledger.Ledger) {
 	day := records.Day(p.clock.now())
 	before, err := p.recs.Enlist(ctx, []string{j.name}, day, p.find)

@@ -117,7 +117,7 @@ func (s *Scheduler) Func(name, spec string, fn func(ctx context.Context) error, 
 //	         failed or died, and it is not known whether the task exists. Task calls enqueue again for up to two minutes,
 //	         in addition to the retries. If the queue has the task, enqueue returns nil: see asynqtick.Once.
 //
-// Errors are those of Func. OverlapCancel is joblock.ErrInvalid.
+// The errors are those of Func. With OverlapCancel, or with MaxConcurrent above 1, the error is joblock.ErrInvalid.
 func (s *Scheduler) Task(name, spec string, enqueue func(ctx context.Context, tick Tick) error, opts ...Option) error {
 	o := options{retries: 5, retryFirst: time.Second, retryMost: 30 * time.Second, task: true}
 	return s.register("task", name, spec, enqueue, o, opts)
@@ -235,7 +235,7 @@ func unregistered(op, job string) error {
 // Job is a job that is registered with a Scheduler.
 type Job struct {
 	Name   string
-	Spec   string        // that of this node, with its zone, in the form of spec.Spec.String
+	Spec   string        // the job's spec on this node, with its zone, in the form of spec.Spec.String
 	Jitter time.Duration // from a tick until the tick is due
 
 	// Problem is why this node cannot execute the job: the ledger cannot be decoded or written, or the store does not

@@ -37,8 +37,8 @@ type registration struct {
 	over     ledger.Decision // Moment.Over, until the next look
 }
 
-// date sets the time of the registration, unless it has one. This must not wait for a look at the ledger: while the job
-// runs there is none, and at its end those of all nodes that have started meanwhile would come in any order.
+// date sets the time of the registration, unless it has one. This must not wait until this node looks at the ledger:
+// while the job runs, no node looks, and at its end all nodes that have started meanwhile would look in a random order.
 func (r *registration) date(now time.Time) {
 	if r.since.IsZero() {
 		r.since = now
@@ -178,8 +178,8 @@ func (s *specs) settleConflicts(ctx context.Context, every time.Duration) error 
 	return nil
 }
 
-// conflicts returns the jobs that are in conflict, sorted by name. Those that have been so for a look are shown in this
-// node's record. Moment.Over of all jobs ends.
+// conflicts returns the jobs that are in conflict, sorted by name. In this node's record it shows the jobs that have
+// been in conflict for at least the time every. It also ends Moment.Over of all jobs.
 func (s *specs) conflicts(now time.Time, every time.Duration) (jobs []conflicting) {
 	var shown []roster.Conflict
 	s.table.do(func() {

@@ -120,7 +120,7 @@ func (t *table) takeDue(now time.Time) (jobs []*job) {
 	return jobs
 }
 
-// nextDue returns when the next job is due, at the latest until.
+// nextDue returns when the next job is due, or until if that is earlier.
 func (t *table) nextDue(until time.Time) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,8 +152,8 @@ func (t *table) occupy(j *job) bool {
 	return true
 }
 
-// recheck makes j due at the given time, or at once if there is a new order for j, or lookSoon was called while j was
-// busy. If j is gone, recheck makes the job due that has replaced j.
+// recheck makes j due at the time at, or at once if there is a new order for j, or if lookSoon was called while j was
+// busy. If j is gone, recheck makes due the job that has replaced j.
 func (t *table) recheck(j *job, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,7 +211,7 @@ func (t *table) lookAgain(j *job) {
 	}
 }
 
-// obey makes the jobs due that have new orders, and wakes what keeps the ledgers of their executions.
+// obey makes due the jobs that have new orders, and wakes book.keep of those that are being executed.
 func (t *table) obey(n news) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

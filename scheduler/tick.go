@@ -33,7 +33,7 @@ type Tick struct {
 }
 
 // ID returns a name for the tick, like "rollup@1767236400". It is the same on every node and in every execution, and no
-// other tick of the scope has it. Use it as the ID of a task, or to recognise the second execution of a tick.
+// other tick of the scope has it. Use it as the ID of a task, or to recognize the second execution of a tick.
 // Applications that share a queue need different job names, even if the scopes differ: the ID lacks the scope.
 func (t Tick) ID() string {
 	if t.Cause == CauseTick {

@@ -7,11 +7,10 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// archive archives a task that will not run again although asynq has retries left for it, and then frees the locks of
-// tokens for reason, in the background. If reason is verdict.ReasonFailed, that is a task whose last attempt has
-// failed, or whose Deadline passes before the next one; archive ignores other tasks. It waits until asynq shows the task
-// in the state retry with a last error equal to text. If the task leaves the state active in any other way, archive does
-// nothing.
+// archive archives, in the background, a task that will not run again although asynq has retries left for it, and then
+// frees the locks of f.tokens for reason. With verdict.ReasonFailed, it archives the task only if its last attempt has
+// failed, or if its Deadline passes before the next one. It waits until asynq shows the task in the state retry with a
+// last error equal to text. If the task leaves the state active in any other way, archive does nothing.
 func (f freer) archive(ctx context.Context, text, reason string) {
 	mayRetry := !f.tries.Last() && reason == verdict.ReasonFailed
 	f.w.life.Go(func() {

@@ -51,14 +51,15 @@ type retriesKey struct{}
 
 type retries struct{ budget, limit int } // as in verdict.Tries
 
-// withRetries returns a child of ctx with budget and limit for newAttempt. In the child, asynq.GetMaxRetry is budget.
+// withRetries returns a child of ctx with budget and limit for newAttempt. In the child, asynq.GetMaxRetry returns
+// budget.
 func withRetries(ctx context.Context, budget, limit int) context.Context {
 	return context.WithValue(asynqprivate.WithMaxRetry(ctx, budget), retriesKey{}, retries{budget, limit})
 }
 
-// endByDeadline shortens the delay of s if the Deadline of the task passes before, so that the job does not keep its locks
-// until its turn: asynq then delivers the task just after its Deadline, which ends the job. A task is looked up only if the
-// delay is longer than the rest of the attempt, whose context ends at the Deadline or before.
+// endByDeadline shortens s.Delay if the task's Deadline would pass during the delay: asynq then delivers the task just
+// after the Deadline, which ends the job and frees its locks. endByDeadline looks the task up only if the delay
+// outlasts the attempt, whose context ends at the Deadline or before.
 func (a *attempt) endByDeadline(s *verdict.Snooze) {
 	if s.Delay < a.left() {
 		return
@@ -80,7 +81,7 @@ func (a *attempt) left() time.Duration {
 
 func (a *attempt) log() *slog.Logger { return a.w.cfg.Logger.With("job", a.job, "task", a.task.Type()) }
 
-// holder returns the holder label of the attempt's locks, such as "host:123 attempt 2/4". who is cut if the label
+// holder returns the holder label of the attempt's locks, such as "host:123 attempt 2/4". holder cuts who if the label
 // would be too long. A run after the author's last attempt shows two equal numbers.
 func (a *attempt) holder(who string) string {
 	tries := fmt.Sprintf(" attempt %d/%d", a.tries.Retried+1, max(a.tries.Retried, a.tries.Budget)+1)
@@ -117,7 +118,7 @@ func withEnvelope(ctx context.Context, env envelope.Envelope) context.Context {
 
 type envelopeKey struct{}
 
-// canSnooze is verdict.Tries.CanSnooze. Without Configure, canSnooze also logs a warning, once per Worker.
+// canSnooze returns the result of verdict.Tries.CanSnooze. Without Configure, it also logs a warning, once per Worker.
 func (a *attempt) canSnooze() bool {
 	if !a.tries.Configured && !a.w.logged.configure.Swap(true) {
 		a.w.cfg.Logger.Warn("worker: Configure was not applied to the server's asynq.Config; a task whose lock is busy occupies a worker while it waits")
@@ -137,8 +138,8 @@ func (a *attempt) refuse() error {
 	if a.canSnooze() {
 		return a.w.snooze(errClosed)
 	}
-	// asynq would charge or archive the task for an error now. It puts the task back into the queue if the context has
-	// ended, and ends the context when the server is shut down.
+	// If refuse returned now, asynq would charge or archive the task. Once the server's shutdown has ended the context,
+	// asynq puts the task back into the queue.
 	<-a.ctx.Done()
 	return context.Cause(a.ctx)
 }

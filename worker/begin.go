@@ -23,7 +23,8 @@ func (c *carrier) bounce() error {
 	return err
 }
 
-// unsettledEnd is verdict.Unsettled. Without an answer of the store it returns true, because the task cannot run now.
+// unsettledEnd returns verdict.Unsettled for the task's locks. If the store does not answer, it returns true, because
+// the task cannot run now.
 func (c *carrier) unsettledEnd() bool {
 	locks, err := c.w.locks.Status(context.WithoutCancel(c.ctx), keysOf(c.tokens)...)
 	return err != nil || verdict.Unsettled(c.job, c.tokens, locks)

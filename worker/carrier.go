@@ -18,15 +18,15 @@ type carrier struct {
 	*attempt
 	tokens     []joblock.Token // the tokens that the task carries, sorted by key
 	asked      []joblock.Token // the same tokens, in the order in which the task's author handed the locks over
-	untilStart []joblock.Token // of tokens: those whose locks the task has only until the task starts
-	fromStart  []joblock.Token // of tokens: those whose locks an attempt acquires before the handler is called
-	newest     []joblock.Token // of tokens: those whose fences say which job of a key is newer
+	untilStart []joblock.Token // subset of tokens: the task has their locks only until it starts
+	fromStart  []joblock.Token // subset of tokens: an attempt acquires their locks before it calls the handler
+	newest     []joblock.Token // subset of tokens: their fences say which job of a key is newer
 	cooldowns  []envelope.Cooldown
 	sequence   *envelope.Sequence // nil if the task is not part of a sequence
 	chained    *chained           // the steps that follow
 	cancel     bool               // a newer job of the key ends this one: handoff.CancelInProgress
-	ownQueue   bool               // this one ends an older job of its own queue only
-	members    int                // of how many tasks of a group the task was made; 0 if it is no aggregate
+	ownQueue   bool               // this job ends an older job only if that is in the same queue
+	members    int                // how many tasks of a group were aggregated into this one; 0 if it is no aggregate
 
 	newerJob string        // the job that has superseded this one, or ""
 	locks    core.Locks    // the locks that this attempt has resumed or acquired
@@ -35,8 +35,8 @@ type carrier struct {
 	started  bool          // the untilStart locks are released
 }
 
-// carry returns the carrier of a task with env. Its context has env and the author's retries. The error is
-// joblock.ErrInvalid if two tokens have the same key.
+// carry returns the carrier of a task whose envelope is env. The carrier's context has env and the author's retries.
+// The error is joblock.ErrInvalid if two tokens have the same key.
 func (a *attempt) carry(env envelope.Envelope) (*carrier, error) {
 	a.tries.Budget = verdict.Budget(env, a.tries.Limit)
 	a.ctx = withRetries(withEnvelope(a.ctx, env), a.tries.Budget, a.tries.Limit)
@@ -74,7 +74,7 @@ func (c *carrier) inSequence(token joblock.Token) bool {
 	return c.sequence != nil && c.sequence.Token == token
 }
 
-// moveTo makes token the token of the sequence, in place of that of another slot.
+// moveTo replaces the token of the sequence with token, which is for another slot.
 func (c *carrier) moveTo(token joblock.Token) {
 	replaced := func(tokens []joblock.Token) []joblock.Token {
 		tokens = slices.Clone(tokens)
@@ -104,8 +104,8 @@ func (c *carrier) ending(kept bool) core.Locks {
 	return slices.DeleteFunc(slices.Clone(c.locks), func(lock *core.Lock) bool { return lock.Key() == key })
 }
 
-// unsettled returns those of c.tokens whose locks neither this attempt nor the handler has released. The token of a
-// sequence is left out if its lock is kept: see ending.
+// unsettled returns those of c.tokens whose locks neither this attempt nor the handler has released. If kept is true,
+// it leaves out the token of the sequence: see ending.
 func (c *carrier) unsettled(kept bool) []joblock.Token {
 	var left []joblock.Token
 	for _, token := range c.tokens {

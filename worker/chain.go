@@ -27,10 +27,10 @@ import (
 //	3  return nil, so that asynq records the end of this step
 //	4  the next step waits for that write, then resumes the locks
 //
-// A crash before 1 is that of any attempt: this step runs again. After 1 the lock itself says that this step is done: an
-// attempt of this step that finds its lock with the next step enqueues the next step's task unless it is there, and
-// succeeds without a call of the handler. The keeper keeps a lock whose task is not there while the task of the step
-// before is. The wait of 4 is why no step runs again when the steps after it are over.
+// After a crash before 1, this step runs again, as after any crash. After 1 the lock itself shows that this step is
+// done: an attempt of this step that finds the lock parked for the next step enqueues the next step's task if it is
+// missing, and succeeds without a call of the handler. The keeper keeps a lock whose task is missing as long as the
+// previous step's task exists. Because of the wait in 4, no step runs again after later steps have ended.
 //
 // Alternative that doesn't work: with the task enqueued first, a step that runs again after a crash, and then fails for
 // good, leaves a next step behind that must not run.
@@ -51,8 +51,9 @@ type chainKey struct{}
 //
 // The tasks are added by this attempt: an attempt that fails adds nothing, and its retry has to call Then again.
 //
-// The error matches joblock.ErrInvalid, and nothing is added, if ctx is not that of a handler inside Worker.Middleware,
-// the handler has returned, the job carries no lock, or a task is bad; handoff.Chain.Then has the rules.
+// The error matches joblock.ErrInvalid, and nothing is added, if ctx is not the context of a handler inside
+// Worker.Middleware, the handler has returned, the job carries no lock, or a task is bad; handoff.Chain.Then has the
+// rules.
 func Then(ctx context.Context, tasks ...*asynq.Task) error {
 	c, ok := ctx.Value(chainKey{}).(*chained)
 	if !ok {
@@ -97,7 +98,7 @@ func (c *chained) following() (steps []chain.Step, added bool) {
 	return slices.Concat(c.added, c.chain.Next), len(c.added) > 0
 }
 
-// first returns queue and ID of the first task of the chain.
+// first returns the queue and the ID of the first task of the chain.
 func (c *carrier) first() (queue, id string) {
 	if c.chained.chain.Step == 1 {
 		return c.queue, c.id
@@ -105,8 +106,8 @@ func (c *carrier) first() (queue, id string) {
 	return c.chained.chain.Queue, c.chained.chain.ID
 }
 
-// handOn hands the locks in s.locks, and all others that the task carries, over to the first of steps, and enqueues its
-// task. The error snoozes the task: the next attempt finishes what is left.
+// handOn hands s.locks, and all other locks that the task carries, over to the first of steps, and enqueues that step's
+// task. An error snoozes this task, or says that its context has ended: the next attempt finishes the rest.
 func (s settler) handOn(steps []chain.Step, added bool) error {
 	for {
 		err := s.tryHandOn(steps, added)
@@ -154,8 +155,9 @@ func (s settler) tryHandOn(steps []chain.Step, added bool) error {
 	return err
 }
 
-// parkFor parks the locks in s.locks for job, and returns what the task of job carries. A lock that was lost or released
-// before goes with the task too, whose attempt decides about it.
+// parkFor parks the locks in s.locks for job, and returns the envelope of job's task. The envelope also has the tokens
+// of locks that were lost or released before: the attempt of that task decides about them. An error matches
+// joblock.ErrUnavailable or joblock.ErrClosed.
 func (s settler) parkFor(ctx context.Context, job string, reserve time.Duration) (envelope.Envelope, error) {
 	env, _ := s.ctx.Value(envelopeKey{}).(envelope.Envelope)
 	env.UntilStart, env.FromStart, env.Newest = nil, nil, nil
@@ -198,14 +200,14 @@ func (s settler) parkFor(ctx context.Context, job string, reserve time.Duration)
 // errHandedOn says that the lock of a step is parked for the next step, whose task does not exist yet.
 var errHandedOn = errors.New("the lock is parked for the next step of the chain")
 
-// handedOn decides about a lock of the attempt's owner that is bound to another job. If that is the next step of the
-// chain, this step is done, and the results are:
+// handedOn decides about the lock of token if it still has token's owner, but is bound to another job. If that job is
+// the next step of the chain, this step is done, and the results are:
 //
 //	nil, nil          its task exists: this task must succeed without a call of the handler
 //	nil, errHandedOn  its task does not exist, and this task carries the step
 //	a lock            its task does not exist, and an attempt that has crashed had added the step: this step runs again
 //
-// mine is false if the job is no such step.
+// mine is false if the job is not the next step.
 func (r resumer) handedOn(ctx context.Context, token joblock.Token, st joblock.Status) (lock *core.Lock, mine bool, err error) {
 	queue, id, ok := envelope.ParseJob(st.Job)
 	link, chained := chain.ParseID(id)
@@ -253,9 +255,9 @@ const (
 	prevText = "asynq has not recorded the previous step as done yet"
 )
 
-// awaitPrev waits until asynq has recorded the end of the step before, for half a second. Then its error snoozes the task.
-// If that step waits for a retry, because its worker has died since the hand-over, awaitPrev runs it: it succeeds without
-// a call of the handler.
+// awaitPrev waits up to half a second for asynq to record the end of the previous step; if that is not enough, it
+// returns an error that snoozes the task. If the previous step waits for a retry, because its worker died after the
+// hand-over, awaitPrev runs it: it succeeds without a call of the handler.
 func (r resumer) awaitPrev() *verdict.Snooze {
 	queue, id, ok := envelope.ParseJob(r.chained.chain.Prev)
 	if !ok {

@@ -17,16 +17,17 @@ import (
 // Config configures a Worker. A zero field means the field's default. New refuses fields that are out of bounds.
 type Config struct {
 	// OnLockLost decides about a task whose lock, when an attempt begins, no longer exists or belongs to another owner.
-	// err is that of Locker.Resume: a *joblock.Error with the key. Its result means:
+	// err is the error of Locker.Resume: a *joblock.Error with the key. The result of OnLockLost means:
 	//
-	//	nil               the Worker acquires the lock again and calls the handler; others may have held the lock
-	//	                  meanwhile. While another caller has the lock, the task is snoozed, and the next attempt asks again
+	//	nil               the Worker acquires the lock again and calls the handler; other callers may have held it
+	//	                  meanwhile. While another caller has the lock, the task is snoozed, and the next attempt calls
+	//	                  OnLockLost again
 	//	asynq.RevokeTask  the task succeeds without a call of the handler, and its other locks are released
 	//	any other error   the attempt fails with the error, without a call of the handler. asynq charges a retry, or
 	//	                  archives the task after the last attempt. Return err if there is nothing else to say
 	//
-	// A task into which asynq has aggregated several acquires the lock again, and OnLockLost is not called: the loss of
-	// one key must not end the work that stands for the others. Default: a function that returns nil.
+	// For the aggregated task of a group, the Worker acquires the lock again without a call of OnLockLost: the loss of
+	// one member's key must not end the work of the other members. Default: a function that returns nil.
 	OnLockLost func(ctx context.Context, task *asynq.Task, err error) error
 
 	// Reserve is how long a lock stays reserved for a task that does not run: from the time at which a waiting task is
@@ -47,12 +48,12 @@ type Config struct {
 	// 1 min.
 	Overrun time.Duration
 
-	// MaxHold is how long a job may have its key, pauses between attempts included, from when the job or the request
-	// before it got the key. If a retry would begin later, the job fails for good instead: the task is archived, the key
-	// is released with a reason that names MaxHold, and the log has an ERROR. A running attempt is not cut short: bound it
-	// with asynq.Timeout. A job that has not begun its first attempt, such as one in a queue without workers, is not
-	// affected. Jobs in a sequence count from their turn. If the server was not configured with Configure, MaxHold does
-	// not apply to attempts that end by a timeout or a panic.
+	// MaxHold is how long a job may have its key, pauses between attempts included. The time counts from when the job,
+	// or the request that handed it the key, got the key. If a retry would begin later, the job fails for good instead:
+	// the task is archived, the key is released with a reason that names MaxHold, and the log has an ERROR. A running
+	// attempt is not cut short: bound it with asynq.Timeout. A job that has not begun its first attempt, such as one in
+	// a queue without workers, is not affected. Jobs in a sequence count from their turn. If the server was not
+	// configured with Configure, MaxHold does not apply to attempts that end by a timeout or a panic.
 	//
 	// Without MaxHold only the task's MaxRetry bounds the time: asynq's default of 25 retries takes up to 20.5 days with
 	// asynq's default delays. From 1 s to 366 days. Default 0: no bound.
@@ -62,7 +63,7 @@ type Config struct {
 	Keeper KeeperConfig
 
 	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store and prefix.
-	// New adds the inspector in its own parameter. Default none.
+	// New adds its parameter inspector. Default none.
 	//
 	// Leave out no database: if a left-out database and a database with an Inspector have queues of the same name, the
 	// keeper frees the locks of the left-out database's tasks in that queue. If a keeper cannot have all Inspectors, give
@@ -87,10 +88,11 @@ type KeeperConfig struct {
 	// those of many small queues, or of few tasks in large queues. From 1 to 256. Default 1.
 	MaxKeepers int
 
-	// MaxLoad is the largest part of the time for which a keeper that works has calls to asynq's Redis under way. All
-	// processes together have calls under way for at most MaxKeepers × MaxLoad of the time. After calls that took the time
-	// t, the keeper rests for t*(1/MaxLoad-1). A smaller MaxLoad leaves more of asynq's Redis to the queues. If the checks
-	// need more, they come later than Interval. From 0.001 to 1; with 1 the keeper does not rest. Default 0.1.
+	// MaxLoad bounds the share of its time that a working keeper spends in calls to asynq's Redis. All processes
+	// together spend at most MaxKeepers × MaxLoad of the time. After calls that took the time t, the keeper rests for
+	// t*(1/MaxLoad-1). A smaller MaxLoad leaves more of asynq's Redis to the queues. If the checks need a larger share,
+	// a lock is checked less often than once per Interval. From 0.001 to 1; with 1 the keeper does not rest. Default
+	// 0.1.
 	MaxLoad float64
 
 	// DryRun makes the keeper change no lock and no task. It only logs the locks to free, and KeeperStats counts the
@@ -100,7 +102,8 @@ type KeeperConfig struct {
 	DryRun bool
 }
 
-// withDefaults returns a copy of c with the defaults. c may be nil. A field out of bounds is joblock.ErrInvalid.
+// withDefaults returns a copy of c with the defaults. c may be nil. The error is joblock.ErrInvalid if a field is out
+// of bounds.
 func (c *Config) withDefaults() (Config, error) {
 	var out Config
 	if c != nil {
@@ -140,7 +143,8 @@ func (c *Config) withDefaults() (Config, error) {
 	return out, nil
 }
 
-// setDefaults sets the defaults. A field out of bounds is joblock.ErrInvalid. reserve is Config.Reserve.
+// setDefaults sets the defaults. reserve is Config.Reserve. The error is joblock.ErrInvalid if a field is out of
+// bounds.
 func (k *KeeperConfig) setDefaults(reserve time.Duration) error {
 	k.Interval = cmp.Or(k.Interval, min(30*time.Second, reserve/4))
 	k.MaxKeepers = cmp.Or(k.MaxKeepers, 1)

@@ -17,8 +17,8 @@ import (
 // that copy, asynq handles tasks with locks as the package comment says; tasks without locks are not affected. Call
 // Configure once per Worker: each server needs a Worker of its own. With a nil Worker, Configure returns cfg.
 //
-// With a GroupAggregator, GroupMaxSize is 512 if it was unlimited or larger, for all groups of the server: asynq then
-// makes several tasks of a larger group. See Groups in the package comment.
+// If cfg has a GroupAggregator, Configure lowers a larger or unlimited GroupMaxSize to 512, for all groups of the
+// server: asynq then makes several tasks of a larger group. See Groups in the package comment.
 //
 // The functions of cfg get the handler's own error. In ErrorHandler, asynq.GetMaxRetry returns the author's MaxRetry.
 // For tasks with locks, these functions are not called at the same times as by asynq alone:

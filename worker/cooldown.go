@@ -11,7 +11,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// cooldown returns for how long the lock of token stays reserved after the job, or its start; 0 if it does not.
+// cooldown returns how long the lock of token stays reserved after the end of the job, or after its start for a lock in
+// untilStart; 0 if there is no cooldown.
 func (c *carrier) cooldown(token joblock.Token) time.Duration {
 	i := slices.IndexFunc(c.cooldowns, func(d envelope.Cooldown) bool { return d.Token.Key() == token.Key() })
 	if i < 0 {
@@ -20,9 +21,9 @@ func (c *carrier) cooldown(token joblock.Token) time.Duration {
 	return c.cooldowns[i].For
 }
 
-// coolDown parks those of locks that cool down after the job, which is done, and returns the others. Nothing ends a
-// cooldown but time: no task has the name that the lock is parked for. A lock that could not be parked is returned too,
-// so it is free without a cooldown, unless the store has applied the call.
+// coolDown parks those of locks that have a cooldown after the job, which is done, and returns the others. Only time
+// ends a cooldown: the lock is parked for a name that no task has. coolDown also returns a lock that could not be
+// parked, so that the caller frees it without a cooldown.
 func (c *carrier) coolDown(ctx context.Context, locks core.Locks) (others core.Locks) {
 	for _, lock := range locks {
 		cools := c.cooldown(joblock.Token(lock.Token()))
@@ -39,8 +40,9 @@ func (c *carrier) cool(ctx context.Context, lock *core.Lock, cools time.Duration
 	return err
 }
 
-// startCooling is for the lock of token, which the task has until it starts, and which cools down from then on. The
-// errors are those of Resume, and nil if the lock cools down already, because of an earlier attempt.
+// startCooling begins the cooldown of a lock that the task has until it starts. The error is the error of Resume, which
+// is joblock.ErrNotOwner if the lock cools down already, because of an earlier attempt; or joblock.ErrUnavailable if
+// the store did not answer. Other errors are logged.
 func (c *carrier) startCooling(ctx context.Context, token joblock.Token) error {
 	locks, errs := c.resume(ctx, []joblock.Token{token})
 	if errs[0] != nil {
@@ -54,7 +56,8 @@ func (c *carrier) startCooling(ctx context.Context, token joblock.Token) error {
 	return nil
 }
 
-// cooled reports whether the lock with the status st cools down after this job, or did and has had no owner since.
+// cooled reports whether the lock with the status st cools down after this job, or has cooled down and has had no owner
+// since.
 func (c *carrier) cooled(token joblock.Token, st joblock.Status) bool {
 	return st.Owner == token.Digest() && st.Job == envelope.Cooling(c.job)
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// distrustEvery is the time in which the Worker logs each cause at most once: a million forged headers must not fill
-// the disk.
+// distrustEvery is the least time between two log records of one cause: a million forged headers must not fill the
+// disk.
 const distrustEvery = time.Minute
 
-// elsewhere is the cause about a genuine envelope from a process whose locks are in another store.
+// elsewhere is the cause if a genuine envelope comes from a process whose locks are in another store.
 const elsewhere envelope.Cause = "another store"
 
-// foreignRecord is the cause about a record that this build cannot read: a core.ErrForeign.
+// foreignRecord is the cause if this build cannot read a record: a core.ErrForeign.
 const foreignRecord envelope.Cause = "foreign record"
 
 const runsWithout = "worker: the locks in a task's header are ignored, and the task runs without locks: "
@@ -71,8 +71,8 @@ func (w *tools) logDistrust(ctx context.Context, cause envelope.Cause, attrs ...
 }
 
 // trusted returns the genuine envelope of a task; ok is false if there is none. An envelope that is not genuine is
-// logged. An error means that the locks' store could not return the key of the seal, or is an *envelope.Unreadable,
-// which is logged too.
+// logged. The error is an *envelope.Unreadable, which is logged too, or says that the locks' store could not return the
+// key of the seal.
 func (w *tools) trusted(ctx context.Context, task envelope.Task) (env envelope.Opened, ok bool, err error) {
 	env, ok, err = envelope.Open(ctx, w.ring.Open, task)
 	d, distrusted := errors.AsType[*envelope.Distrust](err)
@@ -93,7 +93,8 @@ func (w *tools) trusted(ctx context.Context, task envelope.Task) (env envelope.O
 	return env, ok && err == nil, err
 }
 
-// snooze is verdict.SnoozeFor with Config.Snooze. It logs a record that this build cannot read.
+// snooze returns verdict.SnoozeFor with Config.Snooze. It also logs an err that is about a record that this build
+// cannot read.
 func (w *tools) snooze(err error) *verdict.Snooze {
 	snoozed := verdict.SnoozeFor(err, w.cfg.Snooze)
 	if snoozed != nil && verdict.IsForeign(err) {

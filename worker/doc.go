@@ -24,10 +24,10 @@
 // Middleware runs without the locks. If Middleware is not registered, Configure is not called, or WithoutOverlapping is
 // registered before Middleware, the first affected task makes the Worker log an error or a warning to Config.Logger.
 //
-// To snooze a task is to give the task back to asynq for a while without charging a retry. A task that waits in place
-// keeps its worker of the server's Concurrency busy until the wait ends. To settle the locks of an attempt is to
-// release or park the locks when the attempt ends. The author of a task is the program that enqueues the task. A rerun
-// is a run of an archived task, by Inspector.RunTask.
+// A snoozed task is given back to asynq for a while without charging a retry. A task that waits in place keeps its
+// worker of the server's Concurrency busy until the wait ends. The locks of an attempt are settled when the attempt
+// ends: they are released or parked. The author of a task is the program that enqueues the task. A rerun is a run of an
+// archived task, by Inspector.RunTask.
 //
 // # Trust
 //
@@ -260,10 +260,10 @@
 // its lock, within how long, and the test that shows it.
 //
 // Of all keepers that share a store and prefix, KeeperConfig.MaxKeepers work at a time, by default one; the others
-// stand by. A keeper that works has a permit, see package limit. To stand by costs the locks' store about 15 calls a
-// minute and process with the default joblock.Config; the first in line makes some 40. It costs asynq's Redis a command
-// per Interval. A keeper that works claims up to 500 locks that are due for a check, checks them, and says when each is
-// due again. What happens to a keeper that works:
+// stand by. A keeper that works has a permit, see package limit. With the default joblock.Config, a keeper that stands
+// by makes about 15 calls a minute to the locks' store, the first in line some 40, and one command per Interval to
+// asynq's Redis. A keeper that works claims up to 500 locks that are due for a check, checks them, and records when
+// each is due again. What happens to a keeper that works:
 //
 //	it returns                a keeper that stands by takes over at once
 //	its process dies          another keeper takes over when the permit's lease ends, within 10 seconds, or within one
@@ -278,7 +278,7 @@
 //
 // What the checks cost, for each check of a lock:
 //
-//	the locks' store   one question and one answer per 500 locks; and a read of the lock, a hundred in a command, unless
+//	the locks' store   one claim and one report per 500 locks; and a read of the lock, a hundred in a command, unless
 //	                   the task is in a list and the reservation is long enough, as this keeper or the last one has found.
 //	                   Such a lock is read four times per Reserve
 //	asynq's Redis      two commands, if a keeper looks the task up
@@ -388,9 +388,10 @@
 // server whose queues are empty, one asynq.Config.TaskCheckInterval later, 1 s by default. So 30 tasks of 0.2 s take
 // some 30 s; with a TaskCheckInterval of 100 ms, some 9 s.
 //
-// To be snoozed by way of the archive is to be archived and taken out at once. asynq archives a task that has no
-// retries left, whatever the error. As soon as asynq has archived the task, the Worker moves the task to the tasks that wait
-// for a retry, due when the pause ends. The task keeps its ID, options and asynq.Unique lock. What an operator sees:
+// A task that is snoozed by way of the archive is archived and taken out at once. asynq archives a task that has no
+// retries left, whatever the error. As soon as asynq has archived the task, the Worker moves the task to the tasks that
+// wait for a retry, due when the pause ends. The task keeps its ID, options and asynq.Unique lock. What an operator
+// sees:
 //
 //   - The task waits for a retry although it has none left. Its last error contains "worker: snoozed without charge".
 //   - The task is in the archive for the time of a command or two, about a millisecond. Emptying the archive in that

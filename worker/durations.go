@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// durationsPeriod is the least time between two writes of the durations by one Worker, and before the first. Thus a
+	// durationsPeriod is the least time between two writes of the durations by one Worker, and before the first. So a
 	// process sends three commands a minute, however many tasks it runs.
 	durationsPeriod = time.Minute
 

@@ -10,9 +10,9 @@ import (
 )
 
 // failed is the ErrorHandler that Configure sets. It calls the user's ErrorHandler, handler, unless err snoozes the
-// task, the job is superseded, or handler has already received err. If the author's last attempt has failed without being settled by
-// Middleware, failed frees the task's locks. It also archives the task if asynq would otherwise use the spare retry, or
-// retry a task whose Deadline has passed: see verdict.Tries.Failed.
+// task, the job is superseded, or handler has already received err. If the author's last attempt has failed without
+// being settled by Middleware, failed frees the task's locks. It also archives the task if asynq would otherwise use
+// the spare retry, or retry a task whose Deadline has passed: see verdict.Tries.Failed.
 func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handler asynq.ErrorHandler) {
 	if ae, ok := errors.AsType[*archiveSnoozeError](err); ok {
 		ae.begins(err.Error())
@@ -70,15 +70,15 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 	}
 }
 
-// mayExpire reports whether the next attempt, after one that has failed with err, may be due after the Deadline of the task.
-// The context of an attempt ends at the Deadline, or before.
+// mayExpire reports whether the next attempt, after this one has failed with err, may be due after the Deadline of the
+// task. The context of an attempt ends at the Deadline or before.
 func (a *attempt) mayExpire(err error) bool {
 	retry, settled := errors.AsType[*verdict.Retry](err)
 	return !settled || a.left() <= retry.Delay
 }
 
-// failedTooLong reports whether a further attempt would be beyond Config.MaxHold after one that asynq has ended by
-// itself, by a timeout or a panic. If the handler has returned err, settle has decided.
+// failedTooLong reports whether Config.MaxHold forbids a further attempt after asynq itself has ended this one, by a
+// timeout or a panic. If the handler has returned err, settle has already decided.
 func (c *carrier) failedTooLong(ctx context.Context, err error) bool {
 	if _, settled := errors.AsType[*verdict.Retry](err); settled || c.w.cfg.MaxHold == 0 {
 		return false

@@ -9,7 +9,7 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// freer frees the locks of a task that will not run again, and finds out whether it will.
+// freer finds out whether a task will run again, and frees its locks if not.
 type freer struct{ *carrier }
 
 const (
@@ -23,8 +23,9 @@ const (
 	archivePatience = 30 * time.Second
 )
 
-// fate asks the Inspector whether the attempt's task will run again: see verdict.FateOf. If asynq has not answered, or
-// still shows the task as active after answerWait, because another attempt runs, the task may run at once.
+// fate asks the Inspector whether the attempt's task will run again: see verdict.FateOf. If asynq has not answered
+// after answerWait, or still shows the task as active because another attempt runs, fate says that the task may run at
+// once.
 func (f freer) fate(ctx context.Context, archive string) verdict.Fate {
 	deadline := time.Now().Add(answerWait)
 	for {
@@ -42,8 +43,8 @@ func (f freer) fate(ctx context.Context, archive string) verdict.Fate {
 // firstLook is the pause after a lookup that shows the task as active. asynq writes at once unless its Redis is slow.
 const firstLook = 2 * time.Millisecond
 
-// writtenFate waits until asynq has written the next state of the task: see verdict.FateInOrder. If asynq
-// has not written anything for archivePatience, its recoverer takes up the task.
+// writtenFate waits until asynq has written the next state of the task: see verdict.FateInOrder. It gives up after
+// archivePatience: by then asynq's recoverer takes up the task.
 func (f freer) writtenFate() verdict.Fate {
 	patience := time.Now().Add(archivePatience)
 	for pause := firstLook; ; pause = min(2*pause, time.Second) {
@@ -59,10 +60,11 @@ func (f freer) writtenFate() verdict.Fate {
 	}
 }
 
-// whenWritten calls over in the background when asynq has recorded that the task will not run again, so that the next job
-// starts only then. If this process dies before, asynq delivers the task again while the key is the job's, and those
-// behind wait. If asynq does not write that, whenWritten calls again, with the time until the task is due. If atOnce
-// returns true, whenWritten calls neither: atOnce has found that asynq has recorded the end, and has done the work of over.
+// whenWritten calls over in the background when asynq has recorded that the task will not run again, so that the next
+// job starts only then. If this process dies before that, asynq delivers the task again while the job still has the
+// key, and the jobs behind it wait. If the task will run again, or asynq records nothing, whenWritten calls again with
+// the time until the task is due. If atOnce returns true, whenWritten calls neither: atOnce has found that asynq has
+// recorded the end, and has done the work of over.
 func (f freer) whenWritten(atOnce func() bool, over func(), again func(delay time.Duration)) {
 	f.w.life.Go(func() {
 		if sleep.AtMost(settleWait, f.ctx.Done()) && atOnce() { // asynq ends the context just after the write

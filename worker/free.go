@@ -12,8 +12,8 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// free frees those locks of tokens that are bound to the attempt's task and without a holder. Call free if the task
-// will not run again. Until Close, free checks a held lock again when the lease has ended, and any lock after
+// free frees the locks of tokens that are bound to the attempt's task and have no holder. Call free only if the task
+// will not run again. Until Close, free tries again for a held lock when its lease has ended, and for all locks after
 // Config.Snooze if the store did not answer.
 func (f freer) free(ctx context.Context, tokens []joblock.Token, reason string) {
 	if len(tokens) == 0 {
@@ -77,8 +77,8 @@ func (f freer) recheck(pause time.Duration, token joblock.Token, reason string) 
 	})
 }
 
-// freeWhenWritten is free for a task that asynq is about to archive. For a task of a sequence it does not wait: the locks
-// of tokens are released in the background, when asynq has archived the task. If asynq does not archive the task, these
+// freeWhenWritten frees the locks of tokens, as free does, for a task that asynq is about to archive. For a task of a
+// sequence, it does so in the background, when asynq has archived the task. If asynq does not archive the task, these
 // locks stay reserved for the task.
 func (f freer) freeWhenWritten(ctx context.Context, tokens []joblock.Token, reason string) {
 	if f.sequence == nil {
@@ -92,8 +92,8 @@ func (f freer) freeWhenWritten(ctx context.Context, tokens []joblock.Token, reas
 // the reservation. asynq keeps an archived task for as long.
 const haltFor = 90 * 24 * time.Hour
 
-// keepHalted is free for the token of a sequence that halts: the key stays reserved for the job, but a job that waits
-// leaves the line.
+// keepHalted replaces free for the token of a sequence that halts: the key stays reserved for the job. A job that does
+// not have the key, but a place in its line, leaves the line.
 func (f freer) keepHalted(ctx context.Context, token joblock.Token) {
 	ctx = context.WithoutCancel(ctx)
 	err := f.w.next.Reserve(ctx, core.Reservation{Key: token.Key(), Job: f.job, For: haltFor})[0]

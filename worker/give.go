@@ -11,8 +11,9 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// What an attempt does with locks that it holds. None of it returns an error: errors are logged, the Locker repeats a
-// release that had no answer, and the reservation of a lock that could not be parked remains in force.
+// The methods below release, park and resume locks of an attempt. Releases and parks return no errors: errors are
+// logged, the Locker repeats a release that had no answer, and the reservation of a lock that could not be parked
+// remains in force.
 
 func (a *attempt) release(locks core.Locks, reason string) {
 	a.behind(func() { a.end(a.ctx, locks, reason) })
@@ -25,7 +26,8 @@ func (a *attempt) end(ctx context.Context, locks core.Locks, reason string) {
 	}
 }
 
-// ended returns the Release of locks that the attempt holds. A job that is done must still have the lock.
+// ended returns the core.Release for locks that the attempt holds. If the job is done, it applies only to locks that
+// are bound to the job.
 func (a *attempt) ended(reason string) core.Release {
 	r := core.Release{Reason: reason}
 	if verdict.IsDone(reason) {
@@ -34,7 +36,7 @@ func (a *attempt) ended(reason string) core.Release {
 	return r
 }
 
-// park parks locks for the next attempt, reserved for the time in reserve. Errors are logged.
+// park parks locks for the next attempt, and reserves them for the time reserve. Errors are logged.
 func (a *attempt) park(locks core.Locks, reserve time.Duration) {
 	ctx := context.WithoutCancel(a.ctx)
 	a.behind(func() {
@@ -48,9 +50,9 @@ func (a *attempt) park(locks core.Locks, reserve time.Duration) {
 	})
 }
 
-// backOut gives back the locks of a task that is snoozed. The locks in c.taken are released if the task has not
-// started: while the task waits, others may have these locks. All other locks are parked, reserved for the time
-// reserve.
+// backOut gives back the locks of a task that is snoozed. If the task has not started, backOut releases the locks in
+// c.taken, because other jobs may have them while the task waits. It parks all other locks, and reserves them for the
+// time reserve.
 func (c *carrier) backOut(locks core.Locks, reserve time.Duration) {
 	var taken, others core.Locks
 	for _, lock := range locks {
@@ -86,7 +88,7 @@ func (a *attempt) report(lock *core.Lock, op string, err error) {
 	a.log().Warn(msg, "key", lock.Key(), "fence", lock.Fence(), "err", err)
 }
 
-// resume resumes tokens together. Each token has either a lock or an error, in the order of tokens.
+// resume resumes tokens together. For each token it returns either a lock or an error, in the order of tokens.
 func (a *attempt) resume(ctx context.Context, tokens []joblock.Token) (core.Locks, []error) {
 	in := (*core.Locker)(a.w.locks)
 	return in.Resume(ctx, core.Tokens(tokens), core.Options{Job: a.job, Holder: a.holder(in.Settings().Holder), Reserve: a.w.cfg.Reserve})

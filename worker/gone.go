@@ -14,8 +14,8 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// gone decides what follows the error err of Locker.Resume for token. It returns a lock that was acquired again, or the
-// error that ends the attempt. If both are nil, the task must succeed without a call of the handler.
+// gone decides what to do after Locker.Resume has failed with err for token. It returns a lock that was acquired again,
+// or the error that ends the attempt. If both are nil, the task must succeed without a call of the handler.
 func (r resumer) gone(ctx context.Context, token joblock.Token, err error) (*core.Lock, error) {
 	e, ok := errors.AsType[*joblock.Error](err)
 	if !ok || !verdict.IsGone(err) {

@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// tooLong is verdict.TooLong for the keys of the task, and logs the result. If the store does not answer, it returns
-// nil.
+// tooLong returns verdict.TooLong for the keys of the task, and logs the result unless it is nil. If the store does not
+// answer, tooLong returns nil.
 func (c *carrier) tooLong(ctx context.Context, delay time.Duration, err error) *verdict.HeldTooLong {
 	if c.w.cfg.MaxHold == 0 {
 		return nil
@@ -25,8 +25,8 @@ func (c *carrier) tooLong(ctx context.Context, delay time.Duration, err error) *
 	return late
 }
 
-// heldFor is verdict.Holds of the keys of the task. The key is "" if there are none, or if the store does not answer,
-// which is logged.
+// heldFor returns verdict.Holds for the keys of the task. The key is "" if the task has none. If the store does not
+// answer, the key is "", too, and heldFor logs the error.
 func (c *carrier) heldFor(ctx context.Context) (key string, held time.Duration) {
 	if len(c.tokens) == 0 {
 		return "", 0
@@ -46,8 +46,8 @@ func keysOf(tokens []joblock.Token) []string {
 	return keys
 }
 
-// tooLongAfterCrash returns an error if the previous attempt has crashed, and Config.MaxHold has passed: no process has
-// decided at the end of that attempt. The task is then archived without a call of the handler.
+// tooLongAfterCrash returns an error if the previous attempt has crashed, and Config.MaxHold has passed: no process
+// could decide at the end of that attempt. The task is then archived without a call of the handler.
 func (c *carrier) tooLongAfterCrash() error {
 	if c.w.cfg.MaxHold == 0 || c.tries.Retried == 0 {
 		return nil

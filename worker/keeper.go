@@ -22,8 +22,8 @@ import (
 // match:
 //
 //	joblock.ErrClosed    the Worker was closed before the call, or the Locker before or during the call
-//	joblock.ErrInvalid   the Worker is nil, an earlier RunKeeper of this Worker has not returned, or a value at a key of the
-//	                     keepers' places, "%keeper%#1" and so on, is no lock
+//	joblock.ErrInvalid   the Worker is nil, an earlier RunKeeper of this Worker has not returned, or the store has a value that is
+//	                     no lock at a key of the keepers' places, "%keeper%#1" and so on
 func (w *Worker) RunKeeper(ctx context.Context) error {
 	if w == nil {
 		return verdict.Invalid("the Worker is nil")

@@ -15,7 +15,7 @@ import (
 // given to the jobs that wait; see widen. If it is lowered, a slot beyond the number is not passed on when its job ends;
 // see narrow.
 
-// namedSequence is a sequence with a LimitName, as one of its jobs has it.
+// namedSequence is a sequence with a LimitName, as one of its jobs describes it.
 type namedSequence struct {
 	w         *tools
 	key, name string
@@ -36,7 +36,7 @@ func (s namedSequence) limit(ctx context.Context) int {
 	return (*core.Locker)(s.w.locks).Controls().Limit(ctx, s.name, s.code, limit.Max)
 }
 
-// namedLimits has the sequences with a LimitName whose jobs run here.
+// namedLimits has the sequences with a LimitName whose jobs this Worker runs.
 type namedLimits struct {
 	mu      sync.Mutex
 	running map[*namedSequence]struct{}
@@ -61,7 +61,7 @@ func (n *namedLimits) join(s namedSequence) (leave func()) {
 	}
 }
 
-// all returns the sequences whose jobs run, each once for each job.
+// all returns the sequences whose jobs run, each once per running job.
 func (n *namedLimits) all() (all []namedSequence) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,16 +109,16 @@ func (c *carrier) inLimits() (leave func()) {
 	return c.w.limits.join(s)
 }
 
-// applyLimits applies the limits of all sequences whose jobs run here.
+// applyLimits applies the limits of all sequences in w.limits.
 func (w *tools) applyLimits(ctx context.Context) {
 	for _, s := range w.limits.all() {
 		s.widen(ctx)
 	}
 }
 
-// narrow ends the lock of the job if its slot is beyond the number of slots that the sequence has now, so that no waiting job
-// gets the slot: a reservation that has run out gives a slot to no job. It returns false if the lock is to be released as
-// usual.
+// narrow ends the lock of the job if its slot is beyond the number of slots that the sequence has now. It does not
+// release the lock, but parks it for the shortest time, because a slot whose reservation runs out is given to no
+// waiting job. It returns false if the caller must release the lock as usual.
 func (s settler) narrow(ctx context.Context) bool {
 	named, ok := s.named()
 	if !ok {

@@ -33,7 +33,7 @@ func (c *carrier) findSlot(ctx context.Context, limit int) (slot joblock.Token, 
 	return joblock.Token(core.Token(c.sequence.Token).OfSlot(got[0].Key)), true, nil
 }
 
-// slots returns those slots of the sequence that are the job's, of the slots first to last.
+// slots returns which of the slots first to last of the sequence are the job's.
 func (c *carrier) slots(ctx context.Context, first, last int) ([]joblock.Status, error) {
 	key, _ := driver.LineOf(c.sequence.Token.Key())
 	return jobline.SlotsOf(ctx, c.w.locks, c.sequence.Token, c.job, jobline.SlotKeys(key, first, last))

@@ -20,8 +20,8 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// maxGroup is the largest GroupMaxSize. A member with handoff.KeepLast carries two locks, a member of any other policy
-// one.
+// maxGroup is the largest GroupMaxSize. A member with handoff.KeepLast or CancelInProgress carries two locks, a member
+// with any other policy one.
 const maxGroup = envelope.MaxCarried / 2
 
 // mergePatience is how long Aggregate keeps trying to move the locks. A fail-over of Redis takes less time, and a
@@ -77,8 +77,8 @@ const defaultRetries = 25
 // that does not exist. The keeper keeps the locks because that task's ID names a member; see envelope.AggregateID. If
 // the user chose the ID, the ID names no member: the keeper then frees the locks after a minute.
 //
-// It is worth its lines: asynq deletes the members without running any middleware, so without merge each key of a
-// member would stay reserved while the work runs without its lock.
+// merge is needed because asynq deletes the members without running any middleware: without merge, each key of a member
+// would stay reserved while the work runs without its lock.
 type merge struct {
 	w       *Worker
 	group   string
@@ -317,8 +317,8 @@ func (m *merge) aggregated(found []candidate) ([]candidate, error) {
 	return slices.DeleteFunc(slices.Clone(found), func(c candidate) bool { return waiting[c.Job] }), nil
 }
 
-// move binds the lock of token to the new task, and returns the lock's new token and true. from is the lock's job until
-// then. If mayTake refuses that job, or the lock is gone, move returns token and false.
+// move binds the lock of token to the new task, and returns the lock's new token and true. from is the job to which the
+// lock is bound so far. If mayTake refuses that job, or the lock is gone, move returns token and false.
 func (m *merge) move(ctx context.Context, token joblock.Token, from string) (joblock.Token, bool, error) {
 	lock, ok := m.held[token]
 	if !ok {
@@ -330,7 +330,7 @@ func (m *merge) move(ctx context.Context, token joblock.Token, from string) (job
 		if verdict.IsGone(err) {
 			return token, false, nil
 		}
-		if err != nil { // also ErrBusy: members do not run, so a Resume without an answer has taken the lock
+		if err != nil { // also ErrBusy: members do not run, so an earlier Resume without an answer holds the lock
 			return token, false, err
 		}
 		m.held[token] = lock
@@ -351,7 +351,8 @@ func (m *merge) close() {
 }
 
 // mayTake reports whether a lock that is bound to job may be moved. job must be a member, or a task that an earlier
-// aggregation made and asynq did not enqueue. A handler has handed over the lock of any other job.
+// aggregation made and asynq did not enqueue. A lock that is bound to any other job was handed over by a handler, and
+// must stay there.
 func (m *merge) mayTake(job string) (bool, error) {
 	if m.members[job] {
 		return true, nil

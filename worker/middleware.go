@@ -53,9 +53,9 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// startsAt returns the handler at which a task starts: the startedHandler, or else the last overlapHandler, or else nil
-// for Middleware itself. It looks at next and the handlers after it, up to the first of another package. If Started was
-// registered but its handler is not found, it returns anyStarted.
+// startsAt returns the handler at which a task starts: the startedHandler, or else the last overlapHandler or
+// rateHandler, or else nil for Middleware itself. It looks at next and the handlers after it, up to the first handler
+// of another package. If Started was registered but its handler is not found, it returns anyStarted.
 func (w *Worker) startsAt(next asynq.Handler) (at asynq.Handler) {
 	for {
 		switch h := next.(type) {

@@ -17,9 +17,9 @@ import (
 )
 
 // WithoutOverlapping returns an asynq.MiddlewareFunc that runs tasks with the same key one at a time, or several at a
-// time with OverlapConfig.MaxConcurrent. key returns the key of a task, or "" if the task needs no lock. A nil cfg has all
-// defaults. The middleware acquires the lock when a task is about to run, and releases it when the attempt ends, also by a
-// panic. The package comment says what happens to a task whose key is busy.
+// time with OverlapConfig.MaxConcurrent. key returns the key of a task, or "" if the task needs no lock. A nil cfg has
+// all defaults. The middleware acquires the lock when a task is about to run, and releases it when the attempt ends,
+// even by a panic. The package comment says what happens to a task whose key is busy.
 //
 // If the lock is lost, the handler's context ends with cause joblock.ErrLost. In the handler, joblock.FromContext
 // returns the lock of WithoutOverlapping, and joblock.LocksFromContext(ctx).ByKey also finds the locks that the task
@@ -52,7 +52,7 @@ func (w *Worker) WithoutOverlapping(key func(*asynq.Task) string, cfg *OverlapCo
 	return func(next asynq.Handler) asynq.Handler { return &overlapHandler{o, next} }
 }
 
-// overlapHandler is the handler that the middleware of WithoutOverlapping makes. Worker.startsAt recognises the type.
+// overlapHandler is the handler that the middleware of WithoutOverlapping makes. Worker.startsAt recognizes the type.
 type overlapHandler struct {
 	*overlap
 	next asynq.Handler
@@ -151,7 +151,8 @@ func (o *overlap) ready(ctx context.Context, task *asynq.Task, key string) (bool
 	return slices.ContainsFunc(env.Tokens, wanted), nil
 }
 
-// snoozed returns the task of a for the room, or nil unless err snoozes the task because its key is busy.
+// snoozed returns the attempt's task, for the room, if err snoozes the task because its key is busy; otherwise, and
+// always with InLine, it returns nil.
 func (o *overlap) snoozed(a *attempt, err error) *snoozedTask {
 	snoozed, ok := errors.AsType[*verdict.Snooze](err)
 	if !ok || !verdict.IsBusy(err) || o.InLine {

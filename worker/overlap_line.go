@@ -45,8 +45,8 @@ func (o *overlap) lineUp(a *attempt, key string) (*core.Lock, error) {
 	return locks[0], errs[0]
 }
 
-// turnInSlot is for a job that has just asked for a place in line. If the job had waited before, and its turn was for a
-// slot other than the first, turnInSlot gives the place up again, and resumes the lock of that slot. Otherwise both
+// turnInSlot looks for a turn of a job that has just got a place in line. If the job had waited before, and meanwhile
+// got a slot other than the first, turnInSlot gives the new place up, and resumes the lock of that slot. Otherwise both
 // results are nil. In a line with one slot, this costs a job one lookup of its task, once.
 func (o *overlap) turnInSlot(a *attempt, token joblock.Token) (*core.Lock, error) {
 	if last := a.lastErr(); !strings.Contains(last, jobline.WaitText) && !strings.Contains(last, jobline.PauseText) {
@@ -61,7 +61,7 @@ func (o *overlap) turnInSlot(a *attempt, token joblock.Token) (*core.Lock, error
 	return locks[0], errs[0]
 }
 
-// canLineUp reports whether the name of the job can be in the locks' store.
+// canLineUp reports whether the locks' store accepts the name of the job.
 func canLineUp(a *attempt) bool {
 	return core.CheckText("line up", "", "job", a.job, 1, driver.MaxLabelBytes) == nil
 }

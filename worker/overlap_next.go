@@ -8,8 +8,8 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// callNext runs some of the tasks that wait for key, in the background. The lock of the attempt a on key has ended, and was
-// held for the time held.
+// callNext runs, in the background, some of the tasks that were snoozed for key. Call it when the attempt a has
+// released its lock on key, which it had for the time held.
 func (o *overlap) callNext(a *attempt, key string, held time.Duration) {
 	w, k := o.w, busyKey{o, key}
 	running := w.room.ended(k)
@@ -21,9 +21,9 @@ func (o *overlap) callNext(a *attempt, key string, held time.Duration) {
 	case o.MaxWait < 0:
 		most = 1 // the others would be snoozed again at once
 	case o.pace.brisk():
-		most = max(8, 4*most) // for short
+		most = max(8, 4*most) // these wait only for a short time
 	}
-	// An idle asynq server looks for tasks after one and a half TaskCheckInterval at the latest.
+	// An idle asynq server looks for tasks at least every one and a half TaskCheckInterval.
 	pickup := float64(3*w.checkInterval.Load()) / 2
 	want := math.Ceil(pickup / float64(max(held, time.Millisecond)))
 	if o.several() {

@@ -14,20 +14,20 @@ import (
 
 // OverlapConfig configures a WithoutOverlapping. A zero field means the field's default.
 type OverlapConfig struct {
-	// MaxConcurrent lets up to n tasks with the same key run at a time, in the whole cluster. Give all servers the
+	// MaxConcurrent is how many tasks with the same key may run at a time, in the whole cluster. Give all servers the
 	// same number, up to limit.Max. Default: one task, under an ordinary lock.
 	MaxConcurrent int
 
-	// MaxConcurrentOf is MaxConcurrent with a number that depends on the task, such as on the plan of a tenant. All tasks of
-	// a key should get the same number at a time. While the number changes or servers disagree, as many run as the largest
-	// number allows, and explain shows the numbers that were used. If it returns a number below 1 or above limit.Max, the
-	// attempt fails with joblock.ErrInvalid.
+	// MaxConcurrentOf replaces MaxConcurrent if the number depends on the task, for example on the plan of its tenant.
+	// All tasks of a key should get the same number at any one time. While the number changes or servers disagree, as
+	// many run as the largest number allows, and "joblock explain" shows the numbers that were used. If it returns a
+	// number below 1 or above limit.Max, the attempt fails with joblock.ErrInvalid.
 	MaxConcurrentOf func(ctx context.Context, task *asynq.Task) int
 
 	// LimitName names the limit of MaxConcurrent or MaxConcurrentOf, so that an operator can set it at run time, with
-	// "joblock limits set"; the number in the code is the value until then. The name is that of a resource, like
-	// "provider-acme", and any number of limits may have it. A change reaches all servers within a second. With a smaller
-	// value the tasks that run go on, and until they have ended more may run than the value says. At most 128 bytes.
+	// "joblock limits set"; the number in the code is the value until then. Name a resource, such as "provider-acme";
+	// any number of limits may share the name. A change reaches all servers within a second. A smaller value does not
+	// stop running tasks, so until enough of them have ended, more tasks run than the value allows. At most 128 bytes.
 	LimitName string
 
 	// MaxWait is the longest wait in place for a busy key; with a negative MaxWait a task does not wait. A wait also ends
@@ -44,7 +44,7 @@ type OverlapConfig struct {
 	// With a Concurrency of 1, the second line does not apply.
 	MaxWait time.Duration
 
-	// DropIfBusy lets a task succeed without a call of the handler if the key is still busy after the wait in place.
+	// DropIfBusy makes a task succeed without a call of the handler if the key is still busy after the wait in place.
 	DropIfBusy bool
 
 	// FailIfBusy makes an attempt fail if the key is still busy after the wait in place. As after any error, asynq charges a
@@ -80,7 +80,7 @@ type overlap struct {
 	pace   pace
 }
 
-// check says what is wrong with c, or returns nil.
+// check returns a joblock.ErrInvalid that says what is wrong with c, or nil.
 func (c *OverlapConfig) check() error {
 	switch {
 	case c.MaxConcurrent < 0 || c.MaxConcurrent > limit.Max:

@@ -15,7 +15,7 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// wait returns what bounds the waits in place of the attempt's task.
+// wait returns the bounds of the waits in place of the attempt's task.
 func (o *overlap) wait(a *attempt) verdict.Wait {
 	return verdict.Wait{
 		IfBusy: o.ifBusy, MaxWait: o.MaxWait,
@@ -24,7 +24,7 @@ func (o *overlap) wait(a *attempt) verdict.Wait {
 }
 
 // take returns the lock, or a nil lock and the attempt's result for asynq. Both are nil if the task must succeed
-// without a call of the handler. latest is when a wait in place ends.
+// without a call of the handler. A wait in place ends at latest.
 func (o *overlap) take(a *attempt, key string, wait verdict.Wait, latest time.Time) (*core.Lock, error) {
 	for {
 		lock, err := o.acquire(a, key, wait, latest)
@@ -71,7 +71,7 @@ func (o *overlap) take(a *attempt, key string, wait verdict.Wait, latest time.Ti
 	}
 }
 
-// acquire acquires the lock. If the lock is busy, acquire waits in place, until latest, and for as long as wait allows.
+// acquire acquires the lock. If the lock is busy, acquire waits in place until latest, but no longer than wait allows.
 func (o *overlap) acquire(a *attempt, key string, wait verdict.Wait, latest time.Time) (*core.Lock, error) {
 	if snoozed := a.heldBack(a.ctx, []string{key}, nil); snoozed != nil {
 		return nil, snoozed

@@ -14,25 +14,25 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// Of the jobs that replace each other, an older one must not run after a newer one. An enqueue that dies half-way can leave
-// an older one: a job that nothing replaces any more. Each job carries the fence with which its enqueue took the lock on the
-// key, with handoff.KeepLast on its keyspace.Next, so the newer job is the one with the larger fence.
+// When jobs replace each other, an older job must not run after a newer one. An enqueue that dies halfway can leave
+// behind an older job that nothing replaces any more. Each job carries the fence with which its enqueue took the lock
+// on the key (with handoff.KeepLast: on keyspace.Next of the key), so the newer job is the one with the larger fence.
 //
 // The record at keyspace.Last has the largest fence of the jobs that have started. Only a job that has the lock it runs
-// under writes it, so no other job of the key starts between the reading and the writing. What ends the lock on the key,
-// such as a keeper or an operator, does not touch it. A job that has not started is not in it, so no job is lost for the
-// sake of one that never runs.
+// under writes the record, so no other job of the key starts between the read and the write. A keeper or an operator
+// who ends the lock on the key does not touch the record. A job that has not started is not in the record, so no job is
+// skipped for the sake of one that never runs.
 //
-// Jobs with handoff.Unique.UntilStarted are not compared: one that was interrupted has to run again, after newer ones too.
+// Jobs with handoff.Unique.UntilStarted are not compared: an interrupted job has to run again, even after newer ones.
 
-// startsOf is what the record at keyspace.Last says.
+// startsOf is the content of the record at keyspace.Last.
 type startsOf struct {
 	key   string // of the lock with which the jobs were enqueued
 	fence int64
 	job   string // may be cut
 }
 
-// news returns what the start of the job is to leave in the records.
+// news returns what the job writes to the records when it starts.
 func (c *carrier) news() (all []startsOf) {
 	for _, token := range c.newest {
 		if fence := core.Token(token).Fence(); fence > 0 {
@@ -42,9 +42,9 @@ func (c *carrier) news() (all []startsOf) {
 	return all
 }
 
-// overtaken returns a *verdict.Superseded if a newer job than this one has started, and otherwise what noteStart is to
-// write. A job that has run before may run again: this is its retry, or an operator has run it again. The task of a group
-// runs too, because it also stands for others. Any other error snoozes the task.
+// overtaken returns a *verdict.Superseded if a newer job than this one has started, and otherwise what noteStart must
+// write. A job that has run before may run again: this is its retry, or an operator has run it again. The aggregated
+// task of a group runs too, because it stands for several jobs. Any other error snoozes the task.
 func (c *carrier) overtaken(ctx context.Context) (news []startsOf, err error) {
 	own := c.news()
 	if len(own) == 0 {
@@ -89,8 +89,8 @@ func (c *carrier) noteStart(ctx context.Context, news []startsOf) error {
 	return nil
 }
 
-// notKnown returns an error that snoozes the task, because the record about key could not be read or written. For an error
-// that would stay it returns nil, and logs the error.
+// notKnown returns an error that snoozes the task, because the record about key could not be read or written. An error
+// that a later attempt would meet again is logged, and notKnown returns nil.
 func (c *carrier) notKnown(key string, err error) error {
 	if snoozed := c.w.snooze(err); snoozed != nil {
 		return snoozed
@@ -99,8 +99,8 @@ func (c *carrier) notKnown(key string, err error) error {
 	return nil
 }
 
-// writeStart writes n. The record is that of a lock whose lease ends at once, and whose holder label has n: one call
-// writes it, and it needs no release. It is kept for Config.Reserve. A job that waits has attempts meanwhile, unless it is due
+// writeStart writes n, as the holder label of a lock whose lease ends at once: that takes one call and no release. The
+// store keeps the record for Config.Reserve. An older job that waits has an attempt within that time, unless it is due
 // later.
 func (w *tools) writeStart(ctx context.Context, n startsOf) error {
 	const op = "acquire"
@@ -131,7 +131,7 @@ func (s startsOf) String() string {
 	return strings.ToValidUTF8(text[:min(len(text), driver.MaxLabelBytes)], "")
 }
 
-// parseStarts is the reverse of startsOf.String. The fence is 0 if there is no record.
+// parseStarts reverses startsOf.String. The fence is 0 if there is no record.
 func parseStarts(key, label string) startsOf {
 	fence, job, _ := strings.Cut(label, " ")
 	n, _ := strconv.ParseInt(fence, 10, 64)

@@ -32,7 +32,7 @@ func (p *pace) brisk() bool {
 	return p.pause <= time.Second
 }
 
-// ended lowers the next pause to four times held: the time for which a lock was held.
+// ended lowers the next pause to at most four times held, the time for which a lock was held.
 func (p *pace) ended(held time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -43,13 +43,13 @@ func bounded[T any](a *attempt, patience time.Duration, f func() (T, error), lat
 	return val, err, true
 }
 
-// settleWait bounds how long the locks' store may delay a handler's result. If a store that hangs delayed it until the
-// attempt's deadline, asynq would ignore it.
+// settleWait bounds how long the locks' store may delay a handler's result. If a store that hangs delayed the result
+// until the attempt's deadline, asynq would ignore the result.
 const settleWait = time.Second
 
-// behind calls settle in a goroutine, and waits for the return at most settleWait, and at most half of the time until
-// the attempt's deadline. If a.ctx has ended, behind waits without a bound. Until settle has returned, the locks are
-// held or reserved, so the next attempt is snoozed. Worker.Close waits for settle.
+// behind calls settle in a goroutine, and waits until it returns: at most settleWait, and at most half of the time
+// until the attempt's deadline. If a.ctx has ended, behind waits without a bound. Until settle has returned, the locks
+// are held or reserved, so the next attempt is snoozed. Worker.Close waits for settle.
 func (a *attempt) behind(settle func()) {
 	if a.ctx.Err() != nil {
 		settle() // asynq does not wait for the result

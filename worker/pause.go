@@ -16,12 +16,13 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// A job that a pause holds back has a place in a line of its own, that of the key keyspace.Pause, whose first job has the
-// key. Nothing starts these jobs but the end of the pause: see endPauses. The keeper keeps their places as it keeps those of
-// all jobs that wait.
+// The jobs that a pause holds back wait in a line of their own: the line of the key keyspace.Pause, whose first job has
+// that key. Only the end of the pause starts these jobs: see endPauses. The keeper prolongs their places like the
+// places of all waiting jobs.
 
-// heldBack returns the error that snoozes the attempt's task if an operator has paused one of keys, or a key above one of
-// them. Otherwise it returns nil. tokens are those of the locks that the task carries: their reservations are prolonged.
+// heldBack returns the error that snoozes the attempt's task if an operator has paused one of keys, or a key above one
+// of them. It then also prolongs the reservations of tokens, the locks that the task carries. Otherwise heldBack
+// returns nil.
 func (a *attempt) heldBack(ctx context.Context, keys []string, tokens []joblock.Token) *verdict.Snooze {
 	in := (*core.Locker)(a.w.locks)
 	set := in.Controls().Get(ctx)
@@ -29,7 +30,8 @@ func (a *attempt) heldBack(ctx context.Context, keys []string, tokens []joblock.
 		return a.snoozeUnread(set.Unread) // a pause may be in force
 	}
 	for p, ok := set.Paused(keys...); ok; {
-		// The place first, and then the registry again: a pause that has ended starts the jobs that have a place by then.
+		// Take the place first, and then read the registry again: the end of a pause starts only the jobs that have a
+		// place by then.
 		err := a.waitBehind(ctx, p)
 		if err == nil {
 			set, err = in.Controls().Fresh(ctx)
@@ -67,8 +69,8 @@ func (a *attempt) snoozeUnread(err error) *verdict.Snooze {
 	return &verdict.Snooze{Err: err, Delay: verdict.Jittered(a.w.cfg.Snooze)}
 }
 
-// leaveRate gives up the place that the job has in the line of a rate: called from there, a job that is held back would keep
-// an opening from others.
+// leaveRate gives up the job's place in the line of a rate limit: if that line called a job that is held back, the job
+// would waste an opening.
 func (a *attempt) leaveRate(ctx context.Context) {
 	info, err := a.w.batched.GetTaskInfo(a.queue, a.id)
 	if err != nil {
@@ -92,7 +94,7 @@ func (a *attempt) waitBehind(ctx context.Context, p controls.Pause) error {
 	return taken.Err
 }
 
-// behind gives job a place in the line of the jobs that p holds back.
+// behind returns the core.Take that gives job a place in the line of the jobs that p holds back.
 func behind(p controls.Pause, job string) core.Take {
 	key := keyspace.Pause(p.Key)
 	return core.Take{Key: key, Job: job, Reserve: envelope.Patience, Patience: envelope.Patience, Call: core.Call{Owner: ownerInLine(key, job)}}
@@ -115,8 +117,8 @@ func (a *attempt) paused(set *controls.Set, p controls.Pause) *verdict.Snooze {
 	return tries.Paused(text, left, a.w.cfg.Snooze)
 }
 
-// keepReserved keeps the locks and places of the job for the time that it is held back. Where that fails, the keeper does it, or the
-// lock is found gone when the job runs.
+// keepReserved prolongs the locks and places of the job for the time reserve. If that fails, the keeper does it;
+// without a keeper, the job may find a lock gone when it runs.
 func (a *attempt) keepReserved(ctx context.Context, tokens []joblock.Token, reserve time.Duration) {
 	all := make([]core.Reservation, len(tokens))
 	for i, token := range tokens {

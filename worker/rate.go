@@ -32,20 +32,21 @@ import (
 // Register RateLimit once, as the innermost middleware: a start counts when RateLimit calls the next handler, and a
 // middleware that waits inside of it would delay the start that was counted.
 //
-// A task that has to wait is snoozed until its time: it occupies no worker, and no retry is charged. Locks that it carries
-// stay with it, so the jobs of a handoff.Sequence start in order. Of the tasks that wait for a limit, the first in line is
-// run when there is an opening, by the processes that have snoozed tasks for that limit. If the process that would have
-// run a task has died, asynq runs the task itself: some 10 seconds after its time, or a tenth of its wait if that is more.
-// A wait of less than a quarter of a second is a wait in place.
+// A task that has to wait is snoozed until its time: it occupies no worker, and no retry is charged. Locks that it
+// carries stay with it, so the jobs of a handoff.Sequence start in order. When a limit has an opening, one of the
+// processes that have snoozed tasks for it runs the first task in line. If the process that would have run a task has
+// died, asynq runs the task itself: some 10 seconds after its time, or a tenth of its wait if that is more. A task
+// waits in place if the wait is shorter than a quarter of a second.
 //
 // An idle asynq server looks for tasks once per asynq.Config.TaskCheckInterval, 1 s by default. So a task is put into its
 // queue early, by up to a quarter of a second, and waits in place until its time. If asynq takes longer than that, the task
 // starts late, and that part of the rate is lost: of N per minute about a hundredth, of N per second half. Set
 // TaskCheckInterval to at most 100 ms, or at most a twentieth of Per. The Worker logs a WARN if it is more than both.
 //
-// The error of rate.RetryAfter snoozes the task, and pushes the key back. If the store does not answer, the task is
-// snoozed. A task that cannot be snoozed, because it has no retries left, is snoozed by way of the archive; without
-// Configure it waits in place for half of the time until its deadline, and then fails.
+// If the handler returns the error of rate.RetryAfter, the task is snoozed, and for the time that the error names no
+// task of its key starts. If the store does not answer, the task is snoozed. A task that cannot be snoozed, because it
+// has no retries left, is snoozed by way of the archive; without Configure it waits in place for half of the time until
+// its deadline, and then fails.
 //
 // RateLimit itself does not fail. Instead each attempt fails with joblock.ErrInvalid if a limit is bad, or if limits, the
 // next handler or the Worker is nil.
@@ -62,7 +63,7 @@ func (w *Worker) RateLimit(limits func(ctx context.Context, task *asynq.Task) []
 	}
 }
 
-// rateHandler is the handler that the middleware of RateLimit makes. Worker.startsAt recognises the type.
+// rateHandler is the handler that the middleware of RateLimit makes. Worker.startsAt recognizes the type.
 type rateHandler struct {
 	w      *Worker
 	limits func(context.Context, *asynq.Task) []rate.Limit
@@ -121,7 +122,8 @@ func (h *rateHandler) check(a *attempt, limits []rates.Limit) error {
 	return core.CheckText(opRate, limits[0].Key, "job", a.job, 1, driver.MaxLabelBytes)
 }
 
-// inPlace is the longest wait in place of a task that can be snoozed. Two commands of asynq cost more.
+// inPlace is the longest wait in place of a task that can be snoozed. So short a wait costs less than the two asynq
+// commands of a snooze.
 const inPlace = 250 * time.Millisecond
 
 // admit returns nil when the task may start, or the attempt's result for asynq.
@@ -186,8 +188,8 @@ func (h *rateHandler) refused(a *attempt, err error, got rates.Answer, latest ti
 	return nil, false
 }
 
-// rateSnooze returns the error that snoozes a task until its time. asynq's own delay is longer, so that asynq does not run
-// a task before its time if the tasks before it were late.
+// rateSnooze returns the error that snoozes a task until its time. The delay for asynq is longer, so that asynq does
+// not run a task before its time if the tasks before it were late.
 func rateSnooze(got rates.Answer, now time.Time) *verdict.Snooze {
 	return &verdict.Snooze{
 		Err:   errors.New(jobline.RateWait(got.Limit.Key, now.Add(got.Wait))),
@@ -195,7 +197,7 @@ func rateSnooze(got rates.Answer, now time.Time) *verdict.Snooze {
 	}
 }
 
-// rateSlack is how much later than its time asynq runs a task that no process has run.
+// rateSlack is how long after its time, at least, asynq runs a task that no process has run.
 const rateSlack = 5 * time.Second
 
 // minAfter is the shortest time for which a key is pushed back: without a bound, a provider that refuses and names no time

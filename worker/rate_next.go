@@ -18,9 +18,10 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// rateStarts runs the tasks that RateLimit has snoozed. For each such task, its process calls the store once, just before
-// the time at which the task may start, and runs the first in line then. So there is a call for each start, whichever process
-// dies, and a task that was deleted delays no other.
+// rateStarts runs the tasks that RateLimit has snoozed. For each such task, its process calls the limit once, just
+// before the time at which the task may start: it asks the store for the first task in line, which may be another one,
+// and runs that task. So there is a call for each start, whichever process dies, and a task that was deleted delays no
+// other.
 type rateStarts struct {
 	lead atomic.Int64 // how long before its time a task is run: as long as asynq takes to deliver it
 
@@ -29,7 +30,7 @@ type rateStarts struct {
 	warned map[string]time.Time // when the last warning of each kind was logged
 }
 
-// rateCalls has the calls that this process owes to a key.
+// rateCalls has the calls of a limit that this process has yet to make.
 type rateCalls struct {
 	limit rates.Limit
 	due   []time.Time // ascending
@@ -39,8 +40,8 @@ type rateCalls struct {
 // callMost bounds how many tasks one call claims: they are run one after another.
 const callMost = 100
 
-// came notes whether a task has come before its time, or after it: one that waits in place occupies a worker, and one that is
-// late wastes a part of the rate.
+// came adjusts r.lead after a called task has come too early or too late: a task that is early occupies a worker while
+// it waits in place, and a task that is late wastes a part of the rate.
 func (r *rateStarts) came(got rates.Answer) {
 	if !got.Claim {
 		return // it was not called
@@ -57,10 +58,10 @@ func (r *rateStarts) came(got rates.Answer) {
 	}
 }
 
-// together is the time in which openings are claimed by one call.
+// together is the time span whose openings one call claims together.
 const together = 25 * time.Millisecond
 
-// until returns how long a timer runs for a task whose time is at.
+// until returns how long to wait before running a task that may start at the time at.
 func (r *rateStarts) until(at time.Time) time.Duration {
 	return time.Until(at) - time.Duration(r.lead.Load())
 }
@@ -218,7 +219,7 @@ func (w *tools) runSnoozedForRate(queue, id string) ran {
 	return result
 }
 
-// runOther is for a task that does not wait for a retry.
+// runOther runs a task that does not wait for a retry, if it should run now.
 func runOther(in *asynqprivate.Inspector, queue, id string) ran {
 	info, err := in.GetTaskInfo(queue, id)
 	switch {
@@ -260,10 +261,10 @@ func (r *rateStarts) warn(w *Worker, got rates.Answer, limits []rates.Limit) {
 	}
 }
 
-// shortLook is a TaskCheckInterval that wastes no time: tasks are run as long before their time.
+// shortLook is a TaskCheckInterval that wastes no time, because tasks are run that much before their time.
 const shortLook = 100 * time.Millisecond
 
-// firstIn reports whether it was not called with cause in the last d.
+// firstIn reports whether cause was not logged in the last d, and notes that the caller logs it now.
 func (r *rateStarts) firstIn(d time.Duration, cause string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 // resumer resumes the locks of an attempt.
 type resumer struct{ *carrier }
 
-// resumeAll resumes the locks of r.tokens into r.locks. On error the resumed locks are settled. If the task must succeed
-// without a call of the handler, all returns nil and leaves r.locks nil.
+// resumeAll resumes the locks of r.tokens into r.locks. On error the resumed locks are settled. If the task must
+// succeed without a call of the handler, resumeAll returns nil and leaves r.locks nil.
 func (r resumer) resumeAll() error {
 	for {
 		err := r.resumeOnce()
@@ -89,7 +89,7 @@ func (r resumer) resumeOnce() error {
 		}
 		snoozed := r.w.snooze(err)
 		if snoozed != nil && slices.Contains(r.fromStart, token) {
-			// Not only when it gets the lock: the record is not kept for as long as a job may run.
+			// Check now, and not only once the task has the lock: a job may run for longer than the record is kept.
 			if _, over := r.overtaken(ctx); errors.Is(over, ErrSuperseded) {
 				snoozed, err = nil, over
 			}

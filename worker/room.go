@@ -10,8 +10,9 @@ import (
 // runs some of these tasks again at once. Otherwise a key would be idle until asynq looks for tasks whose pause has
 // ended: every five seconds by default.
 //
-// A task is called so early that asynq has taken it from its queue when the tasks before it have run. But only few tasks
-// are called at a time: a task that finds its key busy waits in place, and occupies one worker of the server.
+// The Worker calls a task early, so that asynq has taken it from its queue by the time the tasks before it have run.
+// But only few tasks are called at a time: a task that finds its key busy waits in place, and occupies one worker of
+// the server.
 type room struct {
 	mu      sync.Mutex           // guards the fields below
 	keys    map[busyKey]*waiters // without empty entries
@@ -80,7 +81,8 @@ func (r *room) enter(k busyKey, queue, id string) (called bool) {
 	return called
 }
 
-// began counts a task that has got a lock on k, until ended. ended returns how many of the others have one.
+// began counts a task that has got a lock on k, until ended. ended returns how many other tasks of this Worker have a
+// lock on k.
 func (r *room) began(k busyKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +105,7 @@ func (w *waiters) prune(now time.Time) {
 	}
 }
 
-// leave is the end of enter. snoozed is nil if the task was not snoozed.
+// leave ends what enter began. snoozed is nil if the task was not snoozed.
 func (r *room) leave(k busyKey, snoozed *snoozedTask) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +118,7 @@ func (r *room) leave(k busyKey, snoozed *snoozedTask) {
 	r.tidy(k, w, time.Now())
 }
 
-// again puts a task back that could not be called yet.
+// again puts back a task that could not be run yet.
 func (r *room) again(k busyKey, t snoozedTask) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,8 +129,8 @@ func (r *room) again(k busyKey, t snoozedTask) {
 	}
 }
 
-// call returns the tasks to run now that a lock on k has ended. want is how many tasks should be coming or wait in place
-// for k, at least 1, and most is how many for all keys.
+// call returns the tasks to run now that a lock on k has ended. want, at least 1, is how many tasks should be coming or
+// wait in place for k; most is the bound for all keys together.
 func (r *room) call(k busyKey, want, most int) []snoozedTask {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,8 +164,8 @@ func (r *room) of(k busyKey) *waiters {
 	return w
 }
 
-// tidy removes the entry of k if it is empty. Sometimes it removes all such entries: asynq puts back the tasks of a key
-// whose lock no task of this Worker has.
+// tidy removes the entry of k if it is empty. Sometimes it removes all empty entries: an entry that no task of this
+// Worker touches becomes empty when asynq puts its tasks back.
 func (r *room) tidy(k busyKey, w *waiters, now time.Time) {
 	idle := func(w *waiters) bool {
 		return w.waiting == 0 && w.running == 0 && w.coming.count(now) == 0 && (len(w.snoozed) == 0 || !now.Before(w.snoozed[len(w.snoozed)-1].until))

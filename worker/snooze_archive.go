@@ -18,9 +18,9 @@ import (
 // This file snoozes tasks by way of asynq's archive, as the package comment says. The task keeps the payload, the
 // headers and the count of retries.
 //
-// Roads not taken: a clone under a new ID would lose the ID, the Unique lock and the result. If this package moved the
-// task before asynq has archived it, a repeated command of asynq for this attempt could archive or delete a later
-// attempt.
+// Alternatives that don't work: a clone of the task under a new ID would lose the ID, the Unique lock and the result.
+// If this package moved the task before asynq has archived it, a command that asynq repeats for this attempt could
+// archive or delete a later attempt.
 
 const (
 	// markWait is how long mark waits if another snooze still holds the task's mark, but no longer than for a quarter of
@@ -101,10 +101,10 @@ func (a *attempt) tryMark(wait time.Duration) (*core.Lock, error) {
 	return (*core.Lock)(lock), err
 }
 
-// archiveAndRerun returns the error with which asynq archives the task. As soon as asynq has archived the task, it
-// moves the task, in the background, to the tasks that wait for a retry, due when the pause ends, and releases the lock
-// in mark. If this process cannot move the task, the keeper finds the task by the mark. If mark is nil, the task then
-// stays in the archive. unmarked is the error of attempt.mark.
+// archiveAndRerun returns the error with which asynq archives the task. As soon as asynq has archived the task, a
+// goroutine moves the task to the tasks that wait for a retry, due when the pause ends, and releases mark. If this
+// process cannot move the task, the keeper finds the task by the mark. If mark is nil, the task then stays in the
+// archive. unmarked is the error of attempt.mark, or nil.
 func (a *attempt) archiveAndRerun(snoozed *verdict.Snooze, mark *core.Lock, unmarked error) error {
 	if unmarked != nil && !verdict.IsBusy(unmarked) { // busy: another snooze has the mark
 		a.log().Warn("worker: could not mark a task that is snoozed by way of asynq's archive; if this process dies now, the task stays in the archive", "err", unmarked)

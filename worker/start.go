@@ -47,7 +47,7 @@ func (c *carrier) start(ctx context.Context) error {
 }
 
 // startAt calls start for the attempt in ctx, if the task starts at the handler h and the attempt has not started the
-// task yet. marked says that h is that of Started. An error snoozes the task.
+// task yet. marked says that h is a startedHandler. An error snoozes the task.
 func startAt(ctx context.Context, h asynq.Handler, marked bool) error {
 	c, ok := ctx.Value(startKey{}).(*carrier)
 	if !ok || c.started || !marked && h != c.startsAt {
@@ -72,8 +72,8 @@ func startedTooEarly(ctx context.Context, err error) {
 	}
 }
 
-// movedTo is verdict.MovedTo for token, and nil if the lock cools down after this job. An error that is no snooze comes
-// from Status.
+// movedTo returns verdict.MovedTo for token, or nil if the lock cools down after this job. It returns an error of
+// Status as it is.
 func (c *carrier) movedTo(ctx context.Context, token joblock.Token) error {
 	sts, err := c.w.locks.Status(ctx, token.Key())
 	if err != nil || c.cooled(token, sts[0]) {

@@ -26,11 +26,11 @@ import (
 var ErrSuperseded = verdict.ErrSuperseded
 
 // A job that is enqueued with handoff.CancelInProgress waits under the lock on keyspace.Next of its key, as with
-// KeepLast. That lock says who supersedes the job that has the key: nothing else is written, so there is nothing that a
-// crash could leave undone. A notice only makes the worker look at once.
+// KeepLast. That lock alone says which job supersedes the one that has the key, so a crash can leave nothing half done.
+// A notice only makes the worker look at once.
 
-// supersedable returns the key whose newer job ends this one, or "". A job that stands for more than its key goes on. A
-// later step of a chain has the key alone.
+// supersedable returns the key whose newer job may end this one, or "" if none may: a job that stands for more than one
+// key goes on. A later step of a chain has only the key.
 func (c *carrier) supersedable() string {
 	own := slices.DeleteFunc(slices.Clone(c.tokens), func(t joblock.Token) bool { return slices.Contains(c.untilStart, t) })
 	if !c.cancel || c.members > 1 || c.sequence != nil || len(own) != 1 {
@@ -39,7 +39,7 @@ func (c *carrier) supersedable() string {
 	return own[0].Key()
 }
 
-// newer returns the job that supersedes this one, or "": one that was enqueued to end it.
+// newer returns the job that was enqueued to end this one, or "" if there is none.
 func (c *carrier) newer(ctx context.Context, key string) string {
 	info := c.next(ctx, key)
 	if info == nil {
@@ -53,15 +53,15 @@ func (c *carrier) newer(ctx context.Context, key string) string {
 	return job
 }
 
-// ends reports whether the job newer, of whose envelope cancel and ownQueue are, ends the job older.
+// ends reports whether the job newer ends the job older. cancel and ownQueue are from newer's envelope.
 func ends(cancel, ownQueue bool, newer, older string) bool {
 	to, _, _ := envelope.ParseJob(newer)
 	from, _, _ := envelope.ParseJob(older)
 	return cancel && (!ownQueue || to == from)
 }
 
-// next returns the task that waits for the key of this job and could run now, or nil. The task must exist: its enqueue may
-// still fail.
+// next returns the task that waits for the key of this job and could run now, or nil. It returns only a task that
+// exists, because an enqueue under way may still fail.
 func (c *carrier) next(ctx context.Context, key string) *asynq.TaskInfo {
 	sts, err := c.w.locks.Status(ctx, keyspace.Next(key))
 	if err != nil {
@@ -136,8 +136,8 @@ func (c *carrier) endSuperseded(by *verdict.Superseded, handler error) error {
 	return settler{c}.settle(by)
 }
 
-// runNewer runs the newest job of the key, which is free now: it may be snoozed. The job that has superseded this one may have
-// been replaced since.
+// runNewer runs the newest job of the key, which is free now, because that job may be snoozed. The job that has
+// superseded this one may itself have been replaced since.
 func (c *carrier) runNewer() {
 	if c.newerJob == "" {
 		return
@@ -157,14 +157,14 @@ func (c *carrier) runNewer() {
 	})
 }
 
-// recovered is endSuperseded for a handler that has panicked with p.
+// recovered ends the attempt of a superseded job whose handler has panicked with p.
 func (c *carrier) recovered(by *verdict.Superseded, p any) error {
 	c.log().Error("worker: handler panicked after a newer job had superseded its job", "panic", p, "stack", string(debug.Stack()))
 	return c.endSuperseded(by, fmt.Errorf("panic: %v", p))
 }
 
-// supersede ends the older job that has the key of token, which is busy as err says: it notifies a job that runs, and
-// deletes one that waits for its next attempt. It reports whether the key was freed.
+// supersede ends the older job that has the key of token. err says that the key is busy, and names that job. supersede
+// notifies a job that runs, and deletes one that waits for its next attempt. It reports whether the key was freed.
 func (r resumer) supersede(ctx context.Context, token joblock.Token, err error) (freed bool) {
 	e, ok := errors.AsType[*joblock.Error](err)
 	if !ok || !verdict.IsBusy(err) || !ends(r.cancel, r.ownQueue, r.job, e.Job) {

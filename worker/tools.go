@@ -21,7 +21,7 @@ type tools struct {
 	inspector *asynq.Inspector
 	batched   *asynqprivate.Inspector // the same Redis, with fewer commands
 	cfg       Config
-	next      *jobline.Starter // of jobs whose turn in line comes with a call of this Worker
+	next      *jobline.Starter // starts the jobs to which a call of this Worker has given their turn in line
 	life      *life.Life       // counts unsettled attempts, background work, and calls of RunKeeper, for which Close waits
 
 	delay  atomic.Pointer[asynq.RetryDelayFunc] // the user's, or asynq's default; nil until Configure is called
@@ -45,7 +45,7 @@ func (w *tools) retryDelay(retried int, err error, task *asynq.Task) time.Durati
 	return max(0, f(retried, err, task))
 }
 
-// reservation returns how long to reserve the lock of a task that is due after the time in delay.
+// reservation returns how long to reserve the lock of a task that is due after delay.
 func (w *tools) reservation(delay time.Duration) time.Duration {
 	return min(delay, driver.MaxPeriod/2) + w.cfg.Reserve
 }

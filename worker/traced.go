@@ -14,9 +14,9 @@ import (
 
 type tracedKey struct{}
 
-// traced begins the span of the attempt, and puts the span into a.ctx: spans of the handler are below it. tokens has
-// what the task carries. Defer the returned function, which ends the span with *result, the result of the caller for
-// asynq. *result says nothing about a panic, so it is verdict.ErrPanicked until the caller returns.
+// traced begins the span of the attempt, and puts the span into a.ctx: the handler's spans become its children. tokens
+// are those that the task carries. Defer the returned function, which ends the span with *result, the result of the
+// caller for asynq. *result says nothing about a panic, so it is verdict.ErrPanicked until the caller returns.
 //
 // Inside Middleware, the attempt of a WithoutOverlapping already has its span.
 func (a *attempt) traced(result *error, tokens ...joblock.Token) (end func()) {

@@ -19,13 +19,13 @@ import (
 // place, the job gets the key if the key is free, and otherwise a new place.
 //
 // The job lines up only if it has neither the key, nor a place, nor a slot. lineUp asks in this order, because a job
-// without a place gets no slot. The answer of a Take does not settle it: the Take may have been sent before, and then
-// finds the place that it has made itself.
+// without a place gets no slot. A Take alone cannot show that the job had no place: if it is sent twice, the second
+// finds the place that the first has made.
 func (r resumer) lineUp(ctx context.Context, token joblock.Token) (*core.Lock, error) {
 	if slot, found, err := r.findSlot(ctx, r.mostSlots(ctx)); found || err != nil {
 		return r.resumeSlot(ctx, slot, err)
 	}
-	if key, other := driver.LineOf(token.Key()); other { // the line is that of the first slot
+	if key, other := driver.LineOf(token.Key()); other { // the jobs wait in the line of the first slot
 		token = joblock.Token(core.Token(token).OfSlot(key))
 		r.moveTo(token)
 	}
@@ -90,7 +90,7 @@ func (r resumer) early() *verdict.Snooze {
 }
 
 // keepPlace prolongs the place of the job in the line of token's key. The error is nil if the job has the key,
-// joblock.ErrHeld if the job waits, and one for which isGone is true if the job has neither.
+// joblock.ErrHeld if the job waits, and an error for which verdict.IsGone is true if the job has neither.
 func (r resumer) keepPlace(ctx context.Context, token joblock.Token) error {
 	// A key that is free goes to the first in line.
 	return r.w.next.Reserve(ctx, core.Reservation{Key: token.Key(), Job: r.job, For: envelope.Patience})[0]

@@ -17,11 +17,11 @@ import (
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
-// endPauses starts the jobs of pauses that have ended, until ctx ends or the Locker is closed. Every process does that,
-// for each pause one at a time.
+// endPauses starts the jobs of pauses that have ended, until ctx ends or the Locker is closed. Every process calls it,
+// but only one at a time works on the end of a pause.
 //
-// A pause that has ended stays in the registry until its line is empty. So when a process dies that was starting
-// jobs, another one goes on.
+// A pause that has ended stays in the registry until its line is empty. So if a process dies while it starts jobs,
+// another one continues.
 func (w *Worker) endPauses(ctx context.Context) {
 	wake := make(chan struct{}, 1)
 	stop, err := jobs.Listen(ctx, w.locks, func(g jobs.Granted) {
@@ -72,7 +72,8 @@ func (w *Worker) endPauses(ctx context.Context) {
 	}
 }
 
-// idlePoll is how many periods of the keeper pass until a process that knows of no pause reads the registry without a push.
+// idlePoll is the number of keeper intervals after which a process that knows of no pause reads the registry, unless it
+// is notified of a change.
 const idlePoll = 10
 
 // sleepOr sleeps for d, or until wake.
@@ -147,10 +148,11 @@ type ending struct {
 	pause  controls.Pause
 	key    string
 	active map[string]time.Time // since when jobs have been found active
-	freed  []string             // jobs that have lost their places since the pause was last seen to go on
+	freed  []string             // jobs that have lost their places since goesOn was last true
 }
 
-// goesOn reports whether the pause is still in the registry, and has ended. It is not if the key was paused again.
+// goesOn reports whether the registry still has the pause as one that has ended. It does not if the key was paused
+// again.
 func (e *ending) goesOn(ctx context.Context) (bool, error) {
 	set, err := (*core.Locker)(e.w.locks).Controls().Fresh(ctx)
 	if err != nil {
@@ -164,8 +166,8 @@ func (e *ending) goesOn(ctx context.Context) (bool, error) {
 	return goesOn, nil
 }
 
-// putBack gives the jobs of freed their places back. The key was paused again, and a job that the new pause held back just
-// before it lost its place would not be found at the end of that pause.
+// putBack gives the jobs in e.freed their places back. Call it if the key was paused again: a job that the new pause
+// has held back just before it lost its place would otherwise not be started at the end of that pause.
 func (e *ending) putBack(ctx context.Context) error {
 	if len(e.freed) == 0 {
 		return nil
@@ -219,7 +221,7 @@ func (e *ending) startSome(ctx context.Context) (started int, empty bool, err er
 	for _, r := range done {
 		e.freed = append(e.freed, r.Job)
 	}
-	// The first in line has the key, and comes last: the key is not given to the next.
+	// Free the first in line last: it has the key, which would otherwise be given to the next job.
 	slices.Reverse(done)
 	for _, ferr := range (*core.Locker)(e.w.locks).FreeJobs(ctx, nil, done) {
 		if errors.Is(ferr, joblock.ErrUnavailable) {

@@ -62,8 +62,8 @@ func (s *Shop) Order(ctx context.Context, customer, item string) (id int64, err 
 	return id, tx.Commit(ctx)
 }
 
-// Cancel cancels an order under a lock that the caller has, so that a second click is refused from the first one on. The
-// lock is the job's when the transaction is committed, and the caller's again if it is rolled back.
+// Cancel cancels an order under a lock that the caller has, so that a second click is refused even before the first
+// one's commit. The lock is the job's when the transaction is committed, and the caller's again if it is rolled back.
 func (s *Shop) Cancel(ctx context.Context, lock *joblock.Lock, order int64) error {
 	tx, err := s.Pool.Begin(ctx)
 	if err != nil {

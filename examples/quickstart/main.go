@@ -1,6 +1,5 @@
-// Quickstart shows the whole life of a lock that a request takes and a job carries, on real
-// parts in one process: an HTTP server, an asynq server, and a Redis, which is embedded
-// unless -redis names one.
+// Quickstart shows the whole life of a lock that a request takes and a job carries, with real parts in one process: an
+// HTTP server, an asynq server, and a Redis, which is embedded unless -redis names one.
 //
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -redis localhost:6379

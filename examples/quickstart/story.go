@@ -60,7 +60,7 @@ func (s *story) short(fence int64) string {
 	return "#" + strconv.Itoa(n+1)
 }
 
-// intro says who plays.
+// intro prints who takes part.
 func (s *story) intro(redis string) {
 	fmt.Fprintf(s.out, `A web server, a worker and %s, in this process. An account has one export at a time:
 its request takes the lock %s and hands it to a job. Each holding has a larger fence: #1, #2, …
@@ -117,7 +117,7 @@ func (s *story) export(ctx context.Context, _ *asynq.Task) error {
 		err := s.ledger.write(fence)
 		s.mu.Unlock()
 		if err == nil {
-			return nil // tell finds that nothing was refused
+			return nil // tell notices that nothing was refused
 		}
 		s.say("ledger", fence, "the late write of attempt 2 is refused: %v", err)
 		close(s.refused)
@@ -147,7 +147,7 @@ func post(ctx context.Context, url string) (status int, retryAfter string, err e
 	return res.StatusCode, res.Header.Get("Retry-After"), res.Body.Close()
 }
 
-// tell plays the requests.
+// tell sends the requests, and checks what happens.
 func (s *story) tell(ctx context.Context, url string) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()

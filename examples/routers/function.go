@@ -7,8 +7,8 @@ import (
 )
 
 // Function wraps the handler of a function as a service, or of a consumer of messages. The error of a refusal is a
-// *handoff.Refusal, which matches the sentinels of joblock, such as joblock.ErrHeld. With most consumers an error makes
-// the message come again. Set Claim.MaxHold to the longest time that the handler may take.
+// *handoff.Refusal, which matches the sentinels of joblock, such as joblock.ErrHeld. Most consumers deliver a message
+// again after an error. Set Claim.MaxHold to the longest time that the handler may take.
 func Function[In, Out any](
 	guard *handoff.Guard, claim func(In) handoff.Claim, next func(context.Context, In) (Out, error),
 ) func(context.Context, In) (Out, error) {

@@ -29,8 +29,8 @@ func Unary(guard *handoff.Guard, claim func(method string, request any) handoff.
 	}
 }
 
-// Stream is the interceptor for streams. No message has come when a stream begins, so claim has the context alone:
-// metadata.FromIncomingContext(ctx). A stream may be longer than the default of Claim.MaxHold, a minute.
+// Stream is the interceptor for streams. When a stream begins, no message has come yet, so claim gets only the context:
+// see metadata.FromIncomingContext. A stream may be longer than the default of Claim.MaxHold, a minute.
 func Stream(guard *handoff.Guard, claim func(ctx context.Context, method string) handoff.Claim) grpc.StreamServerInterceptor {
 	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		err := guard.Do(stream.Context(), claim(stream.Context(), info.FullMethod), func(ctx context.Context) error {
@@ -50,7 +50,7 @@ type lockedStream struct {
 
 func (s lockedStream) Context() context.Context { return s.ctx }
 
-// GRPCError returns a refusal as an error of gRPC: that of an interceptor, or handoff.RefusalOf(ctx, err) in a handler.
+// GRPCError returns refusal as a gRPC error. In a handler, get the refusal from handoff.RefusalOf(ctx, err).
 func GRPCError(refusal *handoff.Refusal) error {
 	code := codes.Internal
 	switch refusal.Status {

@@ -31,13 +31,13 @@ func (in *Inspector) Ends(store driver.Store, queue, id string) func(context.Con
 // endOf returns the steps to run with the release: see scriptstep.Steps.
 func endOf(m *moves) *scriptstep.Steps {
 	return &scriptstep.Steps{
-		// A job that has ended has no task any more, or a completed one. A missing task proves nothing if asynq's keys of
-		// the queue are elsewhere, behind a proxy of several servers: but where asynq has recorded the end, it has counted
-		// the job.
+		// A job that has ended has no task any more, or a completed one. A missing task proves nothing if a proxy keeps
+		// asynq's keys of the queue on another server. But the server on which asynq has recorded the end also has
+		// asynq's count of processed jobs.
 		Before: `if redis.pcall('EXISTS', first, first, second .. 'processed') ~= 1 -- 2 and 3 if there is a task
     and redis.pcall('HGET', first, 'state') ~= 'completed' then return 'not yet' end`,
-		// The script does what runScheduled does. The name of a job is the queue, a slash and the ID. The queue of a name with a percent sign is
-		// escaped.
+		// The script does what runWaiting does with a scheduled task. The name of a job is the queue, a slash and the
+		// ID. The queue of a name with a percent sign is escaped.
 		After: `local queue, id = string.match(job, '^([^/%%]+)/(.+)$')
 local task = queue and ` + luaText(m.task) + `
 if not task or redis.call('HGET', task, 'state') ~= 'scheduled' or redis.call('ZREM', ` + luaText(m.set) + ` .. 'scheduled', id) == 0 then

@@ -23,7 +23,8 @@ type Inspector struct {
 }
 
 // New returns an Inspector for the same Redis as in, on the same connections. If this version of asynq keeps the client
-// of an Inspector elsewhere, the calls are those of in, RunScheduled finds no task, CanPostpone is false, and Enqueue fails.
+// of an Inspector elsewhere, the calls go through in, RunScheduled finds no task, CanPostpone is false, and Enqueue
+// fails.
 func New(in *asynq.Inspector) *Inspector {
 	client := clientOf(in)
 	if client == nil {
@@ -43,17 +44,18 @@ func All(ins []*asynq.Inspector) []*Inspector {
 	return out
 }
 
-// GetTaskInfo is that of asynq.Inspector. If the queue does not exist, the error is asynq.ErrTaskNotFound, or
-// asynq.ErrQueueNotFound.
+// GetTaskInfo does what asynq.Inspector.GetTaskInfo does. If the queue does not exist, the error is
+// asynq.ErrTaskNotFound, or asynq.ErrQueueNotFound.
 func (in *Inspector) GetTaskInfo(queue, id string) (*asynq.TaskInfo, error) {
 	return in.inner.GetTaskInfo(queue, id)
 }
 
-// RunTask is that of asynq.Inspector. If the queue does not exist, the error is as with GetTaskInfo.
+// RunTask does what asynq.Inspector.RunTask does. If the queue does not exist, the error is as with GetTaskInfo.
 func (in *Inspector) RunTask(queue, id string) error { return in.inner.RunTask(queue, id) }
 
-// Enqueue is EnqueueContext of an asynq.Client on the connections of the Inspector: a Worker enqueues the next steps of
-// chains, and has no Client. With an asynq that keeps the client of an Inspector elsewhere, Enqueue returns an error.
+// Enqueue does what asynq.Client.EnqueueContext does, on the connections of the Inspector: a Worker enqueues the next
+// steps of chains, and has no Client. With an asynq that keeps the client of an Inspector elsewhere, Enqueue returns an
+// error.
 func (in *Inspector) Enqueue(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if in.sender == nil {
 		return nil, errors.New("this version of asynq keeps the Redis client of an Inspector elsewhere, so the task cannot be enqueued")
@@ -76,8 +78,8 @@ func clientOf(in any) redis.UniversalClient {
 	return rdb.Client()
 }
 
-// everyQueue is a client that answers yes when asynq asks whether a queue exists. To the call that follows, a task of a
-// nonexistent queue is a task that does not exist.
+// everyQueue is a client that answers yes when asynq asks whether a queue exists. The call that follows then finds no
+// task, as for a task that does not exist.
 type everyQueue struct{ redis.UniversalClient }
 
 func (everyQueue) SIsMember(ctx context.Context, key string, member any) *redis.BoolCmd {

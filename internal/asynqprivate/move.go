@@ -46,9 +46,10 @@ redis.call('ZADD', KEYS[3], ARGV[2], ARGV[1])
 redis.call('HSET', KEYS[1], 'state', 'retry')
 return 1`)
 
-	// reschedule gives a task that waits another time. The task is then scheduled: one that was snoozed is run when what it
-	// waits for has come, but only from among the retries. KEYS are the task, the list of pending tasks, and the sets of
-	// scheduled tasks and of retries; ARGV are the ID, when the task is due, and "1" if that is now.
+	// reschedule gives a task that waits another time. The task is then in the state scheduled, even if it was snoozed:
+	// a snoozed task in the state retry is run early, when what it waits for has come. KEYS are the task, the list of
+	// pending tasks, and the sets of scheduled tasks and of retries; ARGV are the ID, when the task is due, and "1" if
+	// that is now.
 	reschedule = redis.NewScript(`local state = redis.call('HGET', KEYS[1], 'state')
 local from = state == 'scheduled' and KEYS[3] or state == 'retry' and KEYS[4]
 if state == 'pending' then
@@ -71,14 +72,14 @@ redis.call('HSET', KEYS[1], 'state', 'scheduled')
 return 1`)
 )
 
-// RunScheduled is RunTask for a scheduled task, in one step, so that no other client can archive the task between a
-// lookup and the run. If the task is in any other state or does not exist, RunScheduled does nothing and returns
-// asynq.ErrTaskNotFound; GetTaskInfo distinguishes the cases.
+// RunScheduled runs a scheduled task, as RunTask does, but in one step, so that no other client can archive the task
+// between a lookup and the run. If the task is in any other state or does not exist, RunScheduled does nothing and
+// returns asynq.ErrTaskNotFound; GetTaskInfo distinguishes the cases.
 func (in *Inspector) RunScheduled(queue, id string) error {
 	return in.runWaiting(queue, id, "scheduled")
 }
 
-// RunRetry is RunScheduled for a task that waits for a retry.
+// RunRetry does what RunScheduled does, for a task that waits for a retry.
 func (in *Inspector) RunRetry(queue, id string) error { return in.runWaiting(queue, id, "retry") }
 
 func (in *Inspector) runWaiting(queue, id, state string) error {
@@ -106,9 +107,9 @@ func (in *Inspector) Postpone(queue, id, lastErr string, due time.Time) error {
 	return in.move("postpone", postpone, []string{of(in.moves.task), set + "archived", set + "retry"}, id, due.Unix(), lastErr)
 }
 
-// Reschedule makes a task that is pending, scheduled or waiting for a retry due at due, in one step; with the zero time at
-// once. If the task is in any other state or does not exist, the error is asynq.ErrTaskNotFound. Of a pending task the
-// server looks through the list of pending tasks.
+// Reschedule makes a task that is pending, scheduled or waiting for a retry due at due, in one step; with the zero time
+// at once. If the task is in any other state or does not exist, the error is asynq.ErrTaskNotFound. For a pending task,
+// the server searches the list of pending tasks.
 //
 // Why: asynq cannot move a task, and a task that is deleted and enqueued again under its ID may be lost in between.
 func (in *Inspector) Reschedule(queue, id string, due time.Time) error {

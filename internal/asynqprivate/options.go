@@ -14,7 +14,7 @@ import (
 //
 // Why: to add a header, package handoff or worker makes a task again, and without its options the new task would lose
 // its queue, retries and schedule. Callers could pass options at the enqueue only, but nothing would notice a caller
-// who forgets. asynq after v0.26 has the accessor Task.Options, which comes first.
+// who forgets. asynq after v0.26 has the accessor Task.Options, which is tried first.
 func Options(task *asynq.Task) ([]asynq.Option, error) {
 	if task == nil {
 		return nil, errors.New("the task is nil")

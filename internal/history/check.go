@@ -30,9 +30,8 @@ type Violation struct {
 // String returns the violation in one line.
 func (v Violation) String() string { return fmt.Sprintf("%s: %s: %s", v.Key, v.Rule, v.Text) }
 
-// Check looks for beliefs that overlap, for locks that were trusted too long, and
-// for fences that do not grow. Events may come in any order, apart from those of one
-// holding.
+// Check looks for beliefs that overlap, for locks that were trusted too long, and for fences that do not grow. Events
+// may come in any order, except that the events of one holding must be in order.
 func Check(events []Event) []Violation {
 	var out []Violation
 	keys := byKey(events)

@@ -14,20 +14,20 @@ type Kind string
 // The kinds of events.
 const (
 	Acquired     Kind = "acquired"      // TryAcquire or Acquire brought a lock
-	Resumed      Kind = "resumed"       // Resume did
-	Reclaimed    Kind = "reclaimed"     // Reclaim did
+	Resumed      Kind = "resumed"       // Resume brought a lock
+	Reclaimed    Kind = "reclaimed"     // Reclaim brought a lock
 	ReclaimBegun Kind = "reclaim begun" // Reclaim was called by the holder that had parked; without Answered or Refused after it, its outcome is unknown
-	Answered     Kind = "answered"      // it had its answer, the grant that is Reclaimed
+	Answered     Kind = "answered"      // the ReclaimBegun was answered, by the grant in Reclaimed
 	Trusted      Kind = "trusted"       // at Call the lock was held, and trusted until Trust
 	Lost         Kind = "lost"          // at At the user knew of the loss
 	ParkBegun    Kind = "park begun"    // Park was called; without Parked or Refused after it, its outcome is unknown
-	Parked       Kind = "parked"        // it did
-	ReleaseBegun Kind = "release begun" // as ParkBegun
-	Released     Kind = "released"      // it did
+	Parked       Kind = "parked"        // Park succeeded
+	ReleaseBegun Kind = "release begun" // Release was called; otherwise as ParkBegun
+	Released     Kind = "released"      // Release succeeded
 	Refused      Kind = "refused"       // the call that was begun before, or its re-send, was refused
 	Forced       Kind = "forced"        // ForceRelease has taken the key from its owner
 	FreeBegun    Kind = "free begun"    // jobs.Free was called; without Freed after it, its outcome is unknown
-	Freed        Kind = "freed"         // it has freed the key
+	Freed        Kind = "freed"         // jobs.Free has freed the key
 	Reserved     Kind = "reserved"      // jobs.Reserve has kept the key for its job
 	TakeBegun    Kind = "take begun"    // a job takes the key or a place in the line; without Taken, Waiting or Refused after it, its outcome is unknown
 	Taken        Kind = "taken"         // the key is parked for the job
@@ -39,7 +39,7 @@ const (
 type Event struct {
 	Kind    Kind          `json:"kind"`
 	Key     string        `json:"key"`
-	Holding string        `json:"holding,omitempty"` // one per Acquired, Resumed or Reclaimed, and one per FreeBegun; none of Forced and Reserved, and of jobs in line
+	Holding string        `json:"holding,omitempty"` // one per grant and per FreeBegun; "" for Forced, Reserved and jobs in line
 	Chain   string        `json:"chain,omitempty"`   // digest of the owner token, which holdings of one chain share; TakeBegun, Taken and Waiting too
 	Call    int64         `json:"call"`              // when the call was made
 	At      int64         `json:"at"`                // when its answer was there

@@ -24,10 +24,9 @@ type came struct {
 	call  int64 // when it was first asked for
 }
 
-// CheckLine looks for keys that were given to another caller while a job that had come
-// before waited, and for places that have changed their owner. It reports only what is
-// certain: an answer after the grant shows that the job still has a place, which is older.
-// A slot is given to the waiters for the key of the slots: see driver, Slots.
+// CheckLine looks for keys that were given to another caller while a job that had come earlier waited, and for places
+// that have changed their owner. It reports only what is certain: an answer after the grant shows that the job still
+// has a place, which is older. A slot is given to the waiters for the key of the slots: see driver, Slots.
 func CheckLine(events []Event) (out []Violation) {
 	keys := make(map[string][]Event)
 	for key, of := range byKey(events) {

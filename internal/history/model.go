@@ -179,7 +179,7 @@ func (j *inLine) open() bool {
 	return slices.ContainsFunc(j.asked, func(e Event) bool { return e.Kind == TakeBegun && !j.answered[e.Call] })
 }
 
-// before returns a time after which the grant was made that e shows.
+// before returns a time after which the grant that e shows was made.
 func (j *inLine) before(e Event) int64 {
 	at := int64(0)
 	for _, a := range j.asked {
@@ -282,7 +282,7 @@ func (l lease) take(s step) (lease, bool) {
 		l.phase = free
 		return l, ok
 	case FreeBegun:
-		// A larger fence than the last is that of a grant or a Park without an answer.
+		// A fence larger than the last one is from a grant or a Park without an answer.
 		ok := l.phase != free && l.job == s.Job && (l.phase == parked || s.end > l.trust) && (s.Fence == 0 || s.Fence >= l.fence)
 		l.phase = free
 		return l, ok

@@ -19,7 +19,7 @@ import (
 type Recorder struct {
 	name string
 
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	w   io.Writer
 	n   int
 	err error
@@ -52,7 +52,7 @@ type Acquirer interface {
 	Acquire(ctx context.Context, key string, opts ...joblock.AcquireOption) (*joblock.Lock, error)
 }
 
-// Acquire is locks.Acquire.
+// Acquire calls locks.Acquire.
 func (r *Recorder) Acquire(ctx context.Context, locks Acquirer, key string, opts ...joblock.AcquireOption) (*Holding, error) {
 	call := now()
 	lock, err := locks.Acquire(ctx, key, opts...)
@@ -62,7 +62,7 @@ func (r *Recorder) Acquire(ctx context.Context, locks Acquirer, key string, opts
 	return r.granted(Event{Kind: Acquired, Call: call}, lock), nil
 }
 
-// Resume is Locker.Resume with Reserve(reserve) and ForJob(job).
+// Resume calls Locker.Resume with Reserve(reserve) and ForJob(job).
 func (r *Recorder) Resume(ctx context.Context, locks *joblock.Locker, token joblock.Token, reserve time.Duration, job string) (*Holding, error) {
 	call := now()
 	lock, err := locks.Resume(ctx, token, joblock.Reserve(reserve), joblock.ForJob(job))
@@ -131,7 +131,7 @@ func (r *Recorder) passing(granted core.Granted) (_ core.Granted, record func())
 		}
 }
 
-// PassOn is core.Locker.PassOn. granted, which may be nil, receives the jobs that get slots.
+// PassOn calls core.Locker.PassOn. granted, which may be nil, receives the jobs that get slots.
 func (r *Recorder) PassOn(ctx context.Context, locks *joblock.Locker, slots []string, granted core.Granted) error {
 	granted, record := r.passing(granted)
 	err := (*core.Locker)(locks).PassOn(ctx, "pass on", slots, granted)
@@ -139,8 +139,8 @@ func (r *Recorder) PassOn(ctx context.Context, locks *joblock.Locker, slots []st
 	return err
 }
 
-// Free is jobs.Free of one lock, or of one place in a line. granted, which may be nil, receives the job that gets
-// the key.
+// Free does what jobs.Free does, for one lock or one place in a line. granted, which may be nil, receives the job that
+// gets the key.
 func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job string, fence int64, granted core.Granted) error {
 	e := Event{Kind: FreeBegun, Key: key, Holding: r.id(), Call: now(), Job: job, Fence: fence}
 	r.write(e)
@@ -156,8 +156,8 @@ func (r *Recorder) Free(ctx context.Context, locks *joblock.Locker, key, job str
 	return err
 }
 
-// Reserve is jobs.Reserve for one key. granted, which may be nil, receives the job that gets the key. res.For must not
-// be 0: the Recorder does not know the default.
+// Reserve does what jobs.Reserve does, for one key. granted, which may be nil, receives the job that gets the key.
+// res.For must not be 0: the Recorder does not know the default.
 func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res jobs.Reservation, granted core.Granted) error {
 	call := now()
 	granted, record := r.passing(granted)
@@ -169,8 +169,8 @@ func (r *Recorder) Reserve(ctx context.Context, locks *joblock.Locker, res jobs.
 	return err
 }
 
-// Force is Locker.ForceRelease. Wait for its answer: what a ForceRelease without an answer
-// does to later holders is not recorded.
+// Force calls Locker.ForceRelease. Wait for its answer: what a ForceRelease without an answer does to later holders is
+// not recorded.
 func (r *Recorder) Force(ctx context.Context, locks *joblock.Locker, key string) error {
 	call := now()
 	err := locks.ForceRelease(ctx, key, joblock.Reason("forced"))
@@ -195,7 +195,7 @@ type Holding struct {
 	reclaimed int64         // when the first Reclaim without an answer was called
 }
 
-// Look is Lock.Err: nil while the lock is held and trusted.
+// Look returns Lock.Err: nil while the lock is held and trusted.
 func (h *Holding) Look() error {
 	call := now()
 	if err := h.Lock.Err(); err != nil {
@@ -213,13 +213,13 @@ func (h *Holding) Look() error {
 	return nil
 }
 
-// Renew is Lock.Renew, and a Look.
+// Renew calls Lock.Renew, and then Look.
 func (h *Holding) Renew(ctx context.Context) error {
 	err := h.Lock.Renew(ctx)
 	return errors.Join(err, h.Look())
 }
 
-// Park is Lock.Park for a job. reserve must not be 0, as in Reserve.
+// Park calls Lock.Park for a job. reserve must not be 0, as in Reserve.
 func (h *Holding) Park(ctx context.Context, reserve time.Duration, job string) (joblock.Token, error) {
 	call := now()
 	h.job = job
@@ -234,9 +234,9 @@ func (h *Holding) Park(ctx context.Context, reserve time.Duration, job string) (
 	return token, err
 }
 
-// Reclaim is Lock.Reclaim. After success use the Holding that it returns instead of h.
+// Reclaim calls Lock.Reclaim. After success use the Holding that it returns instead of h.
 func (h *Holding) Reclaim(ctx context.Context) (*Holding, error) {
-	h.reclaimed = cmp.Or(h.reclaimed, now()) // a repeated call finds the grant of the one before
+	h.reclaimed = cmp.Or(h.reclaimed, now()) // a repeated call finds the grant of the first one
 	h.write(Event{Kind: ReclaimBegun, Call: h.reclaimed, Job: h.job, Back: h.own})
 	err := h.Lock.Reclaim(ctx)
 	if err == nil {
@@ -251,7 +251,7 @@ func (h *Holding) Reclaim(ctx context.Context) (*Holding, error) {
 	return nil, err
 }
 
-// Release is Lock.Release. granted, which may be nil, receives the job that gets the key.
+// Release calls Lock.Release. granted, which may be nil, receives the job that gets the key.
 func (h *Holding) Release(ctx context.Context, granted core.Granted) error {
 	call := now()
 	h.write(Event{Kind: ReleaseBegun, Call: call})

@@ -63,8 +63,8 @@ func (l *Life) Go(f func()) {
 	})
 }
 
-// TryGo is Go for work that may last: f has a goroutine of its own. After Close has begun, TryGo calls nothing and returns
-// false.
+// TryGo does what Go does, but calls f in a goroutine of its own, for work that may take long. After Close has begun,
+// TryGo calls nothing and returns false.
 func (l *Life) TryGo(f func()) bool {
 	if !l.Enter() {
 		return false

@@ -11,7 +11,7 @@ import (
 // that look for leaked goroutines.
 const idle = 100 * time.Millisecond
 
-// Pool has the goroutines. Make a Pool with New.
+// Pool runs functions in reused goroutines. Make a Pool with New.
 type Pool struct {
 	next    chan func() // to a goroutine that waits
 	closing context.Context

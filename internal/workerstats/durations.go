@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// MostDurations is how many durations, the latest, the table keeps of each type.
+	// MostDurations is how many durations the table keeps of each type: the latest.
 	MostDurations = 20
 
 	// MostType is the maximum length in bytes of a type's name in the table, so that no type fills the table alone.
@@ -66,7 +66,7 @@ func (t *Durations) Encode() []byte {
 	}
 }
 
-// DecodeDurations is the reverse of Durations.Encode. An empty text, of a key without a memo, yields no durations.
+// DecodeDurations reverses Durations.Encode. An empty text, of a key without a memo, yields no durations.
 func DecodeDurations(text []byte) (t Durations, err error) {
 	if len(text) == 0 {
 		return t, nil

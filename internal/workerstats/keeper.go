@@ -37,7 +37,7 @@ type Keeper struct {
 	Databases int     `json:"databases"`
 	DryRun    bool    `json:"dry_run,omitempty"`
 
-	// The counts of worker.KeeperStats, since the process has begun.
+	// The counts of worker.KeeperStats, since the process began.
 	Checked    int64            `json:"checked"`
 	Held       int64            `json:"held"`
 	Kept       int64            `json:"kept"`
@@ -62,7 +62,7 @@ func (k Keeper) Encode() []byte {
 	return text
 }
 
-// DecodeKeeper is the reverse of Keeper.Encode.
+// DecodeKeeper reverses Keeper.Encode.
 func DecodeKeeper(text []byte) (k Keeper, err error) {
 	if err := json.Unmarshal(text, &k); err != nil {
 		return Keeper{}, fmt.Errorf("the figures of a keeper cannot be read: %w", err)

@@ -45,7 +45,7 @@ func (rs Relays) Encode() []byte {
 	return text
 }
 
-// DecodeRelays is the reverse of Relays.Encode. No text means no outboxes.
+// DecodeRelays reverses Relays.Encode. No text means no outboxes.
 func DecodeRelays(text []byte) (Relays, error) {
 	rs := Relays{}
 	if len(text) == 0 {

@@ -1,4 +1,4 @@
-// Package pgxbox is package outbox for transactions and notifications of pgx.
+// Package pgxbox adapts package outbox to the transactions and notifications of pgx.
 package pgxbox
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Transaction is a transaction of pgx as an outbox.Tx.
+// Transaction adapts a transaction of pgx to outbox.Tx.
 type Transaction struct {
 	exec func(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
@@ -23,7 +23,7 @@ func Tx(tx interface {
 	return Transaction{tx.Exec}
 }
 
-// ExecContext is Exec of the transaction.
+// ExecContext calls Exec of the transaction.
 func (a Transaction) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	tag, err := a.exec(ctx, query, args...)
 	return driver.RowsAffected(tag.RowsAffected()), err

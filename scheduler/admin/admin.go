@@ -32,7 +32,7 @@ const (
 type Admin struct {
 	recs  *records.Scope
 	specs records.Specs
-	node  *scheduler.Scheduler // of Of; nil: none
+	node  *scheduler.Scheduler // the Scheduler given to Of, or nil
 }
 
 // New returns an Admin for a scope: the scheduler.Config.Scope of some nodes. Pauses show the name by: at most 256
@@ -59,7 +59,7 @@ func (a *Admin) check(op string) error {
 	return nil
 }
 
-// own returns the jobs of the Scheduler of Of, by name.
+// own returns the jobs of the Scheduler given to Of, by name.
 func (a *Admin) own() map[string]scheduler.Job {
 	jobs := make(map[string]scheduler.Job)
 	if a.node != nil {
@@ -70,7 +70,7 @@ func (a *Admin) own() map[string]scheduler.Job {
 	return jobs
 }
 
-// refresh makes the Scheduler of Of obey at once. After an error it obeys within Config.Sync.
+// refresh makes the Scheduler given to Of obey at once. After an error, the Scheduler obeys within Config.Sync.
 func (a *Admin) refresh(ctx context.Context) {
 	if a.recs.Refresh != nil {
 		_ = a.recs.Refresh(ctx)
@@ -78,9 +78,9 @@ func (a *Admin) refresh(ctx context.Context) {
 }
 
 // Scopes returns the scopes that any node has had in the last year, sorted: each is a Config.Scope of some Scheduler
-// whose Run has run with the same store and prefix. Scopes reads one record. The jobs of a scope may all be forgotten.
-// Errors: joblock.ErrInvalid for a nil Locker, joblock.ErrUnavailable, joblock.ErrClosed, the cause of ctx, and an
-// error without a sentinel if the record cannot be decoded.
+// whose Run has run with the same store and prefix. Scopes reads one record. A scope may have no jobs left, because
+// Forget has removed them. Errors: joblock.ErrInvalid for a nil Locker, joblock.ErrUnavailable, joblock.ErrClosed, the
+// cause of ctx, and an error without a sentinel if the record cannot be decoded.
 func Scopes(ctx context.Context, locks *joblock.Locker) ([]string, error) {
 	return records.Scopes(ctx, locks)
 }
@@ -141,8 +141,8 @@ func (a *Admin) Entries(ctx context.Context, names ...string) (entries []Entry, 
 	return slices.DeleteFunc(entries, func(e Entry) bool { return !(all && e.Here) && e.Spec == "" && e.Problem == "" }), err
 }
 
-// Entry returns the entry of the named job, also if the job is not registered with this Scheduler. Errors:
-// joblock.ErrNotFound if neither the store nor this Scheduler has the job, joblock.ErrInvalid for a bad name, and the
+// Entry returns the entry of the named job, even if the job is not registered with the Scheduler given to Of. Errors:
+// joblock.ErrNotFound if neither the store nor that Scheduler has the job, joblock.ErrInvalid for a bad name, and the
 // errors of Entries.
 func (a *Admin) Entry(ctx context.Context, name string) (Entry, error) {
 	const op = "entry"
@@ -159,9 +159,9 @@ func (a *Admin) Entry(ctx context.Context, name string) (Entry, error) {
 	return entries[0], nil
 }
 
-// NextTicks returns when the next n ticks of a job are due, from 1 to 1000, with what clock changes do to them: the
-// ticks of the spec in force, whether or not the job is paused. Forecast.At includes the jitter. The list is shorter if
-// the spec has fewer ticks. For a spec that no job has yet, see [spec.Spec.Forecast]. Errors are those of Entry.
+// NextTicks returns when the next n ticks of the spec in force are due, with what clock changes do to them, whether or
+// not the job is paused. n is from 1 to 1000. Forecast.At includes the jitter. The list is shorter if the spec has
+// fewer ticks. For a spec that no job has yet, see [spec.Spec.Forecast]. Errors are those of Entry.
 func (a *Admin) NextTicks(ctx context.Context, name string, n int) ([]spec.Forecast, error) {
 	const op = "next ticks of"
 	if err := cmp.Or(a.check(op), records.CheckName(op, name)); err != nil {
@@ -197,8 +197,8 @@ func (a *Admin) NextTicks(ctx context.Context, name string, n int) ([]spec.Forec
 	return ticks, nil
 }
 
-// timeOf returns the store's time at a read. A record that the store does not have has no time. If it has none of them,
-// timeOf returns the time of this machine.
+// timeOf returns the store's time at a read. A record that the store does not have has no time. If the store has none
+// of the records, timeOf returns the time of this machine.
 func timeOf(views []memo.View) (now time.Time) {
 	for _, v := range views {
 		if v.Now.After(now) {

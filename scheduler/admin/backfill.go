@@ -18,7 +18,7 @@ var ErrBackfilling = errors.New("scheduler: a backfill has not ended")
 // ID of the tick itself. Backfill returns the number of ticks.
 //
 // Due ticks, starts and triggers go first, so a job whose ticks take all its time has no time for a backfill. A tick
-// that comes during an execution of the backfill waits for the end of that execution, also with OverlapSkip. Missed
+// that comes during an execution of the backfill waits for the end of that execution, even with OverlapSkip. Missed
 // ticks of the range that wait are left to the backfill. A backfill goes on while the job is paused. A failed tick is
 // not repeated, except by Retry. StartDeadline and OverlapCancel do not apply to a backfill. If the spec changes, the
 // rest of the range has the ticks of the new spec, 10,000 ticks of the backfill at most.

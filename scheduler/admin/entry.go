@@ -61,7 +61,7 @@ type Entry struct {
 	Spec  string `json:"spec"`            // the spec in force, with its zone, in the form of spec.Spec.String
 	Zone  string `json:"zone"`            // of Spec; "" if this process cannot parse Spec
 	Words string `json:"words,omitempty"` // Spec in English, like "at 03:00 on the last Friday of each month, Europe/Berlin"
-	Here  bool   `json:"here"`            // the job is registered with the Scheduler of Of
+	Here  bool   `json:"here"`            // the job is registered with the Scheduler given to Of
 
 	// Nodes has the names of the nodes that are up and have the job, sorted. Each of these nodes can execute a tick, and
 	// take an execution over. If Nodes is empty, the job was removed or renamed, or all its nodes are down. See
@@ -79,9 +79,8 @@ type Entry struct {
 	// removed or renamed, or all nodes with the job run scheduler.Config.Concurrency functions.
 	Overdue time.Time `json:"overdue,omitzero"`
 
-	// Stuck is set if at least three ticks in a row were skipped as overlapped, the first of them at least 10 minutes ago,
-	// and the job is not paused: an execution does not end or, of a Task, the task of an earlier tick. See
-	// scheduler.Stuck.
+	// Stuck is set if at least three ticks in a row were skipped as overlapped, the first of them at least 10 minutes
+	// ago, and the job is not paused: an execution, or the task of an earlier tick, does not end. See scheduler.Stuck.
 	Stuck bool `json:"stuck,omitempty"`
 
 	// Contested is set if nodes have disagreed for at least 15 minutes: one of OtherSpecs, or two conflicting definitions
@@ -95,7 +94,7 @@ type Entry struct {
 
 	// The fields below explain those above.
 
-	Policies string `json:"policies,omitempty"` // the options of the job in English, as the node has them that has written the ledger last
+	Policies string `json:"policies,omitempty"` // the options of the job in English, as on the node that has written the ledger last
 
 	// Since is the time from which on ticks are those of Spec. SpecBy is the node that has registered Spec last: as long
 	// as it is up with the job, Spec stays in force, unless a node registers another one. Former has the specs before
@@ -110,7 +109,7 @@ type Entry struct {
 	OtherSpecs    []OtherSpec `json:"other_specs,omitempty"`
 	DisagreeSince time.Time   `json:"disagree_since,omitzero"`
 
-	Pauses  []Pause `json:"pauses,omitempty"`  // that go on: of the job, of all jobs, or both
+	Pauses  []Pause `json:"pauses,omitempty"`  // the pauses in force: of the job, of all jobs, or both
 	Resumed *Pause  `json:"resumed,omitempty"` // the end of the latest pause; nil: there was none
 
 	// Behind is how far the store's clock is behind the job's latest tick, 0 unless the clock was set back by more than 10

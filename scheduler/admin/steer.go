@@ -19,12 +19,12 @@ import (
 // Pause, Resume and Trigger work on any Scheduler with the same store and Config.Scope, with or without the job,
 // whether Run is running or not. Each call returns when its request is recorded. A pause lasts until Resume: nodes that
 // are up keep its record, which may end if none is up for 350 days. Pause of a paused job returns nil: a new note
-// replaces the note and the name of who has paused the job, and without a new note nothing changes. Resume of a job
-// that is not paused returns nil.
+// replaces the old one and the name of its author, and without a new note nothing changes. Resume of a job that is not
+// paused returns nil.
 //
 // Errors:
 //
-//	joblock.ErrNotFound     neither the store nor this Scheduler has the job
+//	joblock.ErrNotFound     neither the store nor the Scheduler given to Of has the job
 //	joblock.ErrInvalid      the name or the note is bad, or the record is full: about a thousand jobs are paused, or fewer with
 //	                        long notes
 //	joblock.ErrUnavailable  or the cause of ctx: the request may be recorded
@@ -50,7 +50,7 @@ func (a *Admin) note(ctx context.Context, op, name, note string, change records.
 	return err
 }
 
-// change changes the order for a job, and makes the Scheduler of Of obey at once.
+// change changes the order for a job, and makes the Scheduler given to Of obey at once.
 func (a *Admin) change(ctx context.Context, op, name string, change records.Change) (ledger.Order, error) {
 	if err := cmp.Or(a.check(op), records.CheckName(op, name)); err != nil {
 		return ledger.Order{}, err
@@ -63,8 +63,8 @@ func (a *Admin) change(ctx context.Context, op, name string, change records.Chan
 	return o, err
 }
 
-// PauseAll pauses all jobs of the scope, also jobs that are registered later, until ResumeAll. Pauses of single jobs are
-// independent of PauseAll. See Pause for the note and for errors.
+// PauseAll pauses all jobs of the scope, including jobs that are registered later, until ResumeAll. Pauses of single
+// jobs are independent of PauseAll. See Pause for the note and for errors.
 func (a *Admin) PauseAll(ctx context.Context, note string) error {
 	return a.noteAll(ctx, "pause all", note, (*ledger.Orders).PauseAll)
 }
@@ -89,10 +89,10 @@ func (a *Admin) noteAll(ctx context.Context, op, note string, change func(o *led
 	return err
 }
 
-// Trigger executes a job once, now, even if the job is paused. The ticks of the job do not change. If Run of the
-// Scheduler of Of is running and has the job, that Scheduler executes the job at once. Otherwise a node that has the
-// job executes it within scheduler.Config.Sync. If the job is running, the new execution follows the running one.
-// Several triggers that wait at the same time lead to one execution. See Pause for errors.
+// Trigger executes a job once, now, even if the job is paused. The ticks of the job do not change. If the Scheduler
+// given to Of is running and has the job, it executes the job at once. Otherwise a node that has the job executes it
+// within scheduler.Config.Sync. If the job is running, the new execution follows the running one. Several triggers that
+// wait at the same time lead to one execution. See Pause for errors.
 //
 // wait waits until the execution has ended, and returns it, whatever its State is. If another trigger comes before the
 // execution has begun, one execution serves both. wait blocks as long as no node executes the job, so give ctx a

@@ -8,7 +8,7 @@
 //	EnqueueWith          the same for a task with a lock: one at a time, or in a sequence
 //	Once                 for an enqueue function of your own, whose task depends on the tick
 //	With                 an option that gives a lock to the tasks of an entry of the three types below
-//	Tasks                registers such jobs, and shows them to asynq's Inspector and to asynqmon
+//	Tasks                registers jobs, and shows them to asynq's Inspector and to asynqmon
 //	Scheduler            takes the place of asynq.Scheduler: the same calls of Register, on all nodes
 //	PeriodicTaskManager  takes the place of asynq.PeriodicTaskManager: jobs from a file or a database, read repeatedly
 //
@@ -65,14 +65,15 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 // What a tick does while the task of an earlier tick waits or runs:
 //
 //	Unique    The key is busy, so the tick overlaps: the overlap policies of Scheduler.Task say what happens to it. With the
-//	          policy Skip, too, and so in a Cooldown. With Replace and KeepLast the new task takes the place of one that waits.
+//	          policy Skip and in a Cooldown, too. With Replace and KeepLast the new task takes the place of one that waits.
 //	          With CancelInProgress it also ends the task that runs: cancel in progress, as OverlapCancel for functions.
 //	Sequence  The task joins the line, and the tick is done. Only if Sequence.MaxWaiting places are taken, the tick
 //	          overlaps. Without MaxWaiting the line has no bound: it grows while tasks come faster than they end, and
 //	          while the sequence has halted. "joblock doctor" names such lines.
 //
 // The tick's ID overrides an asynq.TaskID in opts. If jobs, how or task is nil, EnqueueWith returns nil, which Task
-// refuses. So it does for a Debounce, also in a Chain, because the jobs of a Debounce cannot have the IDs of their ticks.
+// refuses. It also returns nil for a Debounce, even in a Chain, because the jobs of a Debounce cannot have the IDs of
+// their ticks.
 func EnqueueWith(jobs *handoff.Client, how handoff.How, task *asynq.Task, opts ...asynq.Option) func(context.Context, scheduler.Tick) error {
 	if jobs == nil || how == nil || task == nil || debounces(how) {
 		return nil

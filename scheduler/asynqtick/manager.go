@@ -91,9 +91,9 @@ type config struct {
 	task string // a digest of task and options
 }
 
-// NewPeriodicTaskManager returns a manager. opts is that of asynq.NewPeriodicTaskManager. The jobs are in the scope
-// cfg.Scope, which must be set. Give the manager a scope of its own: it forgets any job of the scope that no node has.
-// The zone is cfg.Zone, or if that is nil SchedulerOpts.Location. All jobs have the options jobOpts.
+// NewPeriodicTaskManager returns a manager. opts are the options of asynq.NewPeriodicTaskManager. The jobs are in the
+// scope cfg.Scope, which must be set. Give the manager a scope of its own: it forgets any job of the scope that no node
+// has. The zone is cfg.Zone, or if that is nil SchedulerOpts.Location. All jobs have the options jobOpts.
 //
 // NewPeriodicTaskManager returns joblock.ErrInvalid if the provider or the connection is missing, or if scheduler.New
 // refuses locks or cfg.
@@ -231,7 +231,7 @@ func (m *PeriodicTaskManager) syncUntil(ctx context.Context) {
 	}
 }
 
-// sync calls the provider, and applies its configs. An error is that of the provider.
+// sync calls the provider, and applies its configs. The error is the provider's.
 func (m *PeriodicTaskManager) sync() error {
 	m.applying.Lock()
 	defer m.applying.Unlock()
@@ -242,7 +242,7 @@ func (m *PeriodicTaskManager) sync() error {
 	return err
 }
 
-// applyAndLog is apply for configs for which no caller waits: it logs the errors.
+// applyAndLog calls apply, and logs the errors, because no caller waits for them.
 func (m *PeriodicTaskManager) applyAndLog(configs []*asynq.PeriodicTaskConfig) {
 	for _, err := range m.apply(configs) {
 		m.log.Error("asynqtick: a config was skipped, or a job was not removed", "err", err)

@@ -30,10 +30,10 @@ import (
 //
 //	one task at several specs  is one job with several rules; asynq has an entry for each
 //	the same Register twice    is one job, and returns the same ID
-//	asynq.Unique               a tick whose task is a duplicate is skipped and counted, not failed. With has the same for
+//	asynq.Unique               a tick whose task is a duplicate is skipped and counted, not failed. With does the same for
 //	                           as long as the task waits and runs, whatever the TTL
 //	asynq.TaskID               is the name of the job; tasks have the IDs of their ticks. In place of a TaskID that keeps
-//	                           tasks from overlapping, take With and handoff.Unique
+//	                           tasks from overlapping, use With and handoff.Unique
 //
 // A Scheduler is safe for concurrent use. Make a Scheduler with NewScheduler.
 type Scheduler struct {

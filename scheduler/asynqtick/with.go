@@ -25,8 +25,8 @@ import (
 //
 // An entry with With and asynq.Unique is joblock.ErrInvalid, and so is one with With whose jobs or how is nil, or whose
 // how is a Debounce or a Chain under one. Of several With the last one counts. The fields of how that are not zero are
-// among the options that identify a job; asynq's Inspector does not show them. A hook after the enqueuing gets the new
-// task. Only this package knows the option: an asynq.Client or asynq.Scheduler ignores it silently.
+// among the options that identify a job; asynq's Inspector does not show them. SchedulerOpts.PostEnqueueFunc gets the
+// new task. Only this package knows the option: an asynq.Client or asynq.Scheduler ignores it silently.
 func With(jobs *handoff.Client, how handoff.How) asynq.Option {
 	var enqueue enqueueFunc
 	if jobs != nil && how != nil {
@@ -42,8 +42,8 @@ type enqueueFunc func(context.Context, *asynq.Task, ...asynq.Option) (*asynq.Tas
 
 // with is the option of With.
 type with struct {
-	enqueue   enqueueFunc // nil: bad
-	debounces bool        // bad
+	enqueue   enqueueFunc // nil: an argument of With is nil, which split refuses
+	debounces bool        // which split refuses
 	text      string
 }
 
@@ -54,8 +54,8 @@ func (w *with) String() string         { return w.text }
 func (w *with) Type() asynq.OptionType { return withOpt }
 func (w *with) Value() any             { return w.text }
 
-// split returns the options that asynq knows, and how to enqueue with them; nil: as asynq.Client does. An error says
-// why the options exclude each other.
+// split returns the options that asynq knows, and the option With, or nil if there is none. The error says why the
+// options are refused.
 func split(opts []asynq.Option) (own []asynq.Option, w *with, err error) {
 	unique := false
 	for _, opt := range opts {

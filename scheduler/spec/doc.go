@@ -1,6 +1,6 @@
 // Package spec parses cron specs and computes when they tick. It has no clock, no state and no dependencies. Package
 // scheduler uses it. Programs can use it to check a spec, to say in English what a spec means ([Spec.Words]), and to
-// show the ticks to come with what clock changes do to them ([Spec.Forecast]).
+// list the coming ticks with what clock changes do to them ([Spec.Forecast]).
 //
 // # Syntax
 //
@@ -116,9 +116,9 @@
 // that a spec may be one of these and means something else here, the spec has a [Spec.Warning], and package scheduler
 // logs it.
 //
-// # Why not a parser of others
+// # Why not another parser
 //
-// The syntax is that of robfig/cron, which asynq uses, with what Quartz has for days. Package spec does not use another
+// The syntax is that of robfig/cron, which asynq uses, with Quartz's forms for days. Package spec does not use another
 // parser, because the hard part is the clock changes, and no parser has the rules above. Go modules that were tried:
 //
 //	                                          robfig/cron 3.0.1   netresearch/go-cron 0.15.0   adhocore/gronx 1.20.4

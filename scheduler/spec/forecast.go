@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Forecast is a tick to come.
+// Forecast is a coming tick.
 type Forecast struct {
 	At   time.Time `json:"at"`             // in Spec.Zone
 	Note string    `json:"note,omitempty"` // what a clock change does to this tick; on most days ""
@@ -28,7 +28,7 @@ func (s Spec) Forecast(after time.Time, n int) (list []Forecast) {
 	return list
 }
 
-// note returns the note of a tick. previous is the instant of the tick before.
+// note returns the note of a tick. previous is the instant of the previous tick.
 func (s Spec) note(previous, tick int64) string {
 	if s.zone == nil {
 		return ""
@@ -56,7 +56,8 @@ func (s Spec) note(previous, tick int64) string {
 	return strings.Join(notes, "; ")
 }
 
-// gapNotes says what the spec has in the gap at a clock change, for the first tick at or after the change.
+// gapNotes returns notes about the times of the spec that a clock change skips. tick is the first tick at or after the
+// change.
 func (s Spec) gapNotes(change, tick int64) (notes []string) {
 	clock := wallClock{s.zone}
 	before, after := change+clock.offset(change-1), change+clock.offset(change)
@@ -89,8 +90,8 @@ func (s Spec) gapNotes(change, tick int64) (notes []string) {
 	return notes
 }
 
-// repeatNote says which of two the tick is, if the clock shows its time twice because of a change. For other ticks, and
-// for those of @every alone, it returns "".
+// repeatNote returns a note that says whether this is the first or the second of two ticks, if the clock shows the
+// tick's time twice because of a change. For other ticks, and if only @every ticks, it returns "".
 func (s Spec) repeatNote(change, tick int64) string {
 	clock := wallClock{s.zone}
 	before, after := change+clock.offset(change-1), change+clock.offset(change)

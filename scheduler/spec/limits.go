@@ -14,7 +14,7 @@ import (
 // a clock goes back.
 type limits struct {
 	from, until int64      // drop ticks before from, and from until on
-	spans       []span     // what to leave out; after normalize in order, with time between any two
+	spans       []span     // what to leave out; after normalize sorted, with time between any two
 	yearly      [12]uint32 // bit d of element m-1: leave out day d of month m in each year
 }
 

@@ -225,7 +225,7 @@ func parseCalendar(words []string) (calendar, error) {
 	return c, nil
 }
 
-// warn returns Spec.Warning of a rule. words is the fields of the text of c.
+// warn returns Spec.Warning of a rule. words are the fields that c was parsed from.
 func warn(words []string, c calendar) string {
 	if len(words) == len(fields) {
 		for _, i := range []int{hour, month} {
@@ -279,8 +279,8 @@ var fields = [6]field{
 
 func (f field) all() uint64 { return f.stepped(f.min, f.max, 1) }
 
-// stepped returns the set of the values first, first+step and so on up to last. A last that is greater than f.max goes
-// on from f.min: a year goes on with January.
+// stepped returns the set of the values first, first+step and so on up to last. If last is greater than f.max, the set
+// continues at f.min: January follows December.
 func (f field) stepped(first, last, step int) uint64 {
 	var set uint64
 	for v := first; v <= last; v += step {

@@ -31,8 +31,8 @@ type rule struct {
 }
 
 // Next returns the first tick after the given time, in UTC. It returns the zero time if there is none: the spec has no
-// ticks, like "0 0 30 2 *", has ended, or excludes all ticks of 68 years. It also does if the given time is outside the years
-// 1 to 9999.
+// ticks, like "0 0 30 2 *", has ended, or excludes all ticks of 68 years. Next also returns the zero time if the given
+// time is outside the years 1 to 9999.
 func (s Spec) Next(after time.Time) time.Time {
 	next, ok := s.next(after.Unix())
 	if !ok {
@@ -89,7 +89,7 @@ type cursor struct {
 	tick         [maxRules]int64
 }
 
-// after returns the first tick of any rule of s after an instant. The instant must not be before that of an earlier
+// after returns the first tick of any rule of s after the instant at, which must not be before the at of an earlier
 // call.
 func (c *cursor) after(s Spec, at int64) (first int64, found bool) {
 	for i, r := range s.rules {
@@ -126,8 +126,8 @@ func (r rule) rhythm() bool { return r.every == 0 && r.cal[hour] == fields[hour]
 // Next(t).
 func (s Spec) Prev(at time.Time) time.Time {
 	// due is true before the last tick, and false at the last tick and later, so bisection finds the tick. A backward
-	// search through calendar and zone would state the rules a second time. The steps back double: at most 39 steps, and
-	// as many bisections.
+	// search through calendar and zone would need all the rules a second time. The steps back double: at most 39 steps,
+	// and as many bisections.
 	end := at.Unix()
 	if end < earliest || end > latest+farthest {
 		return time.Time{}

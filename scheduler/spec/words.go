@@ -130,7 +130,8 @@ func (c calendar) timeWords() string {
 	}
 }
 
-// often reports whether a set has every step-th value of a field, beginning with the first value, all round.
+// often reports whether a set has every step-th value of a field, from the field's first value on and all the way
+// round: one step after the last value, the first comes again.
 func often(f field, set uint64) (step int, ok bool) {
 	step, first, last, ok := evenly(f, set)
 	return step, ok && first == f.min && last+step == f.max+1
@@ -142,7 +143,8 @@ func inARow(set uint64) (first, last int, ok bool) {
 	return first, last, bits.OnesCount64(set) == last-first+1
 }
 
-// evenly reports whether a set has at least three values with equal steps, the first and the last of them.
+// evenly reports whether a set has at least three values with equal steps between them, and returns the step, the first
+// and the last value.
 func evenly(f field, set uint64) (step, first, last int, ok bool) {
 	if bits.OnesCount64(set) < 3 {
 		return 0, 0, 0, false

@@ -105,8 +105,8 @@ func (w wallClock) offset(at int64) int64 {
 	return int64(offset)
 }
 
-// change returns the first instant in (from, until] at which the zone's offset is not that at from, or false if there
-// is none. The search samples one instant a day.
+// change returns the first instant in (from, until] at which the zone's offset differs from the offset at from, or
+// false if there is none. The search samples one instant a day.
 func (w wallClock) change(from, until int64) (int64, bool) {
 	offset := w.offset(from)
 	for from < until {

@@ -21,7 +21,7 @@ type payload struct {
 	Account string `json:"account"`
 }
 
-// Key is the lock's: one export per account at a time.
+// Key returns the key of the lock: one export per account at a time.
 func Key(account string) string { return joblock.Key("export", account) }
 
 // NewTask makes the task. The lock is not in it: Enqueue adds it.

@@ -7,8 +7,8 @@ import (
 	"hash/fnv"
 )
 
-// Encode is json.Marshal for types that always have a JSON form. It does not escape <, > and &, because people read the
-// JSON.
+// Encode returns the JSON of v, and panics if v has none. Unlike json.Marshal, it does not escape <, > and &, because
+// people read the JSON.
 func Encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

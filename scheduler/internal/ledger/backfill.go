@@ -16,7 +16,7 @@ type Backfill struct {
 	BackfillOrder
 	Ticks  int   `json:"n"`           // that have begun or will begin, MaxBackfill at most
 	Cursor int64 `json:"c"`           // the ticks of the range up to this time have begun
-	Done   int   `json:"d,omitempty"` // executions with the result Done or Enqueued, and so on
+	Done   int   `json:"d,omitempty"` // executions with the result Done or Enqueued
 	Failed int   `json:"x,omitempty"`
 	Lost   int   `json:"l,omitempty"`
 	End    int64 `json:"e,omitempty"` // 0: the backfill has not ended

@@ -22,7 +22,7 @@ type Job struct {
 
 	MaxConcurrent int // how many executions may run at once; below 2: one, under the job's own lock
 	Overlap       Overlap
-	Deadline      time.Duration // a tick that is due for longer is not begun; 0: no deadline
+	Deadline      time.Duration // a tick that has been due for longer is not begun; 0: no deadline
 	AtMostOnce    bool          // do not execute a tick again if its execution was broken off
 	AtStart       bool          // execute the job once for StartID
 	StartID       string        // the ID of RunAtStart
@@ -78,9 +78,9 @@ type Overlap struct {
 // Waits reports whether a tick can wait for the end of an execution.
 func (o Overlap) Waits() bool { return o.Newest || o.Queue > 0 }
 
-// room returns how many ticks may wait: CatchUp.Most over all outages together, at least one, and in addition those of
-// Overlap.Queue. If newest is true, it is one more, for the newest tick that came during an execution. The result is at
-// most maxWaiting.
+// room returns how many ticks may wait: CatchUp.Most over all outages together, at least one, and in addition
+// Overlap.Queue ticks. If newest is true, one more may wait: the newest tick that came during an execution. The result
+// is at most maxWaiting.
 func (j *Job) room(newest bool) int {
 	room := max(j.CatchUp.Most, 1) + j.Overlap.Queue
 	if newest {

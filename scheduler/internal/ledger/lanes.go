@@ -35,8 +35,8 @@ func (l *Ledger) Ready(j *Job, m Moment) bool {
 	return !l.Full(j) && (slices.ContainsFunc(l.Due, func(d Due) bool { return d.ready(m) }) || l.Backfilling() && !l.backfillsNow())
 }
 
-// Begin makes the next waiting tick a running execution of a lane that has none. fence is that of the lane's
-// lock. If Ready is false, Begin does nothing. If only the end of a backfill is to be written, x is nil.
+// Begin makes the next waiting tick a running execution of a lane that has none. fence is the fence of the lane's lock.
+// If Ready is false, Begin does nothing. If only the end of a backfill is to be written, x is nil.
 func (l *Ledger) Begin(j *Job, m Moment, lane int, fence int64) (x *Execution, news []News) {
 	if !l.Ready(j, m) {
 		return nil, nil
@@ -163,7 +163,7 @@ func (x *Execution) fail(err error) {
 	}
 }
 
-// drop makes x the latest execution, instead of one of those that run.
+// drop removes x from the running executions, and makes it the latest execution.
 func (l *Ledger) drop(j *Job, x Execution) {
 	l.leave(x.Lane)
 	l.archive(j)
@@ -183,7 +183,7 @@ func (l *Ledger) archive(j *Job) {
 	}
 }
 
-// cutNewest removes the ticks from Due that wait because of Overlap.Newest, and returns them.
+// cutNewest removes from Due the ticks that wait because of Overlap.Newest, and returns them.
 func (l *Ledger) cutNewest() (gone []time.Time) {
 	l.Due = slices.DeleteFunc(l.Due, func(d Due) bool {
 		if d.Newest {

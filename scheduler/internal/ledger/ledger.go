@@ -31,7 +31,7 @@ const (
 type Ledger struct {
 	Version    int         `json:"v"`               // 0: the ledger is not written yet
 	Spec       string      `json:"spec"`            // the spec in force; "": none yet
-	Since      int64       `json:"since,omitempty"` // the latest Moment.Since of a node that has written Spec, that of Decider
+	Since      int64       `json:"since,omitempty"` // the latest Moment.Since of a node that has written Spec: the Decider's
 	Decider    Decider     `json:"decider,omitzero"`
 	From       int64       `json:"from,omitempty"`     // later ticks are those of Spec
 	Former     []Former    `json:"former,omitempty"`   // the specs before Spec, the newest first
@@ -195,8 +195,8 @@ func (l *Ledger) remember(j *Job, x Execution) {
 }
 
 // SetOverrun records that the function of x ignores the end of its context, whose cause is cause, or with a nil cause
-// that it has returned. In a lane, where the cause is the timeout, Err stays empty: twenty causes would not fit into a
-// memo.
+// that it has returned. In a lane other than 0, where the cause is the timeout, Err stays empty: twenty causes would
+// not fit into a memo.
 func (x *Execution) SetOverrun(now time.Time, cause error) {
 	x.Overrun, x.Err = 0, ""
 	if cause == nil {
@@ -238,7 +238,7 @@ func (l *Ledger) waiting() (n int) {
 	return n
 }
 
-// expire removes the ticks from Due whose deadline has passed, and returns them.
+// expire removes from Due the ticks whose deadline has passed, and returns them.
 func (l *Ledger) expire(j *Job, now time.Time) (gone []time.Time) {
 	l.Due = slices.DeleteFunc(l.Due, func(d Due) bool {
 		late := d.cause() == CauseTick && j.late(time.UnixMilli(d.At), now)

@@ -53,7 +53,7 @@ func (s Span) has(tick int64) bool {
 	return s.From != 0 && tick > s.From && (s.Until == 0 || tick <= s.Until)
 }
 
-// PauseNote returns the note of a pause after that many failures in a row.
+// PauseNote returns the note of a pause after the given number of failures in a row, the latest with the error last.
 func PauseNote(failures int, last error) string {
 	text := ""
 	if last != nil {
@@ -76,8 +76,8 @@ func (o Orders) For(name string) Order {
 	return order
 }
 
-// PauseAll pauses all jobs. fence is that of the write. If all jobs are already paused, it changes only By and Note,
-// and returns false if there is no new note.
+// PauseAll pauses all jobs. fence is the fence of the write. If all jobs are already paused, it changes only By and
+// Note, and returns false if there is no new note.
 func (o *Orders) PauseAll(fence int64, now time.Time, by, note string) bool {
 	if len(o.All) > 0 && o.All[0].Until == 0 {
 		if note == "" || note == o.All[0].Note {

@@ -37,8 +37,8 @@ func (d Decision) Latest() time.Time { return time.UnixMilli(max(d.Since, d.From
 // the latest start is one with the new spec. Equal times change nothing, so that two nodes do not alternate. The
 // decision Moment.Over does not count: its node is no longer up.
 //
-// A Since in the future was written before the store's clock was set back, and counts only against nodes from before
-// that: their Moment.Since is 0.
+// A Since in the future was written before the store's clock was set back. It counts only against nodes that registered
+// the job before that, whose Moment.Since is 0.
 func (l *Ledger) Follows(j *Job, m Moment) bool {
 	if l.Spec == "" || l.Spec == j.SpecText {
 		return false
@@ -53,7 +53,7 @@ func (l *Ledger) Follows(j *Job, m Moment) bool {
 // overruled reports whether the spec in force is that of Moment.Over.
 func (l *Ledger) overruled(m Moment) bool { return m.Over != Decision{} && m.Over == l.Decision() }
 
-// InForce returns the rules of j with the spec in force. now is the spec of l.Spec.
+// InForce returns the rules of j with the spec in force. now is l.Spec, parsed.
 func (l *Ledger) InForce(j *Job, now spec.Spec) *Job {
 	if l.Spec == "" || l.Spec == j.SpecText {
 		return j
@@ -141,8 +141,8 @@ func (c *SpecChanges) Add(fence int64, names []string) {
 	c.Jobs = all
 }
 
-// After returns the jobs whose spec has changed in writes with a greater fence. If all is true, that of any job may
-// have.
+// After returns the jobs whose spec has changed in writes with a greater fence. If all is true, the spec of any job may
+// have changed.
 func (c SpecChanges) After(fence int64) (names []string, all bool) {
 	for _, change := range c.Jobs {
 		if change.Fence > fence {

@@ -81,7 +81,7 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 	return true, append(news, l.putIntoForce(j, m)...)
 }
 
-// update is Update without the change of the spec. The ticks are those of rules, up to until.
+// update does what Update does, except that it does not change the spec. It takes the ticks of rules, up to until.
 func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution bool) (changed bool, news []News) {
 	if l.New() {
 		l.Version, changed = version, true
@@ -147,7 +147,7 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 		from, to = overlap.split(rest, l.waiting())
 	}
 	isNewest := overlapped && overlap.Newest
-	if isNewest && from < to { // ticks come one by one
+	if isNewest && from < to { // the newer tick replaces the one that waits
 		old := l.cutNewest()
 		rest, from, to = slices.Concat(old, rest), from+len(old), to+len(old)
 	}

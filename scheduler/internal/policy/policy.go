@@ -27,8 +27,8 @@ const (
 	// Unreadable is the pause before the next look at a value that is not as expected.
 	Unreadable = time.Minute
 
-	// crowded is the pause before the next look at an execution that the node must not take over yet, because as many run
-	// as MaxConcurrent allows. The node that ends one of these looks at once.
+	// crowded is the pause before the next look at an execution that the node must not take over yet, because as many
+	// run as MaxConcurrent allows. The node that ends one of these executions looks at once.
 	crowded = 5 * time.Second
 )
 
@@ -58,7 +58,7 @@ type Sight struct {
 	Phase Phase
 	Lock  *Lock          // of the job, if another node has it; nil: it is free or this node's
 	Stale bool           // the store is about to drop the ledger
-	Here  int            // how many functions of the job run on this node, also those whose locks are lost
+	Here  int            // how many functions of the job run on this node, including those whose locks are lost
 	Runs  int            // how many executions run, at least
 	Dead  []int          // the lanes, other than 0, of executions that are known to be broken off
 	Mine  func(int) bool // reports whether this node executes the job in a lane, or waits for the lane; nil: in no lane
@@ -225,7 +225,7 @@ func TendTo(j *ledger.Job, l *ledger.Ledger, now time.Time, locks []Lock, here i
 	return t
 }
 
-// Executes reports whether x runs under the lock. While a node that waited for the lock holds it, x was broken off.
+// Executes reports whether x runs under the lock. If a node that waited for the lock holds it now, x was broken off.
 func (k Lock) Executes(x *ledger.Execution) bool {
 	return x != nil && x.State == ledger.Running && k.Held && k.Fence == x.Fence
 }

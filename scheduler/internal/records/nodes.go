@@ -69,7 +69,8 @@ func (s *Scope) nodeViews(ctx context.Context, ids []string) (all []memo.View, e
 	return all, nil
 }
 
-// MayHave returns, for each of the nodes with these IDs that may be up, whether it may have a job.
+// MayHave returns, by ID, for each of the nodes with these IDs that may be up, a function that reports whether the node
+// may have a job.
 func (s *Scope) MayHave(ctx context.Context, ids []string) (map[string]func(job string) bool, error) {
 	views, err := s.nodeViews(ctx, ids)
 	if err != nil {
@@ -94,8 +95,8 @@ func (s *Scope) NodeTTL() time.Duration {
 }
 
 // WriteNode writes the record of the node with this ID, if it has changed. own is the lock of the record; if it is nil
-// or lost, WriteNode takes the lock. It returns the lock from now on. The error is joblock.ErrHeld if the record of the
-// ID is still that of a lost lock.
+// or lost, WriteNode takes the lock. It returns the lock that the record has now. The error is joblock.ErrHeld if the
+// record is still held by the lock that was lost.
 func (s *Scope) WriteNode(ctx context.Context, own *joblock.Lock, id string, n *roster.Node) (*joblock.Lock, error) {
 	if own == nil || own.Err() != nil {
 		lock, err := s.Locks.TryAcquire(ctx, keyspace.CronNode(s.part, id), core.OwnKey, joblock.Holder(s.By),

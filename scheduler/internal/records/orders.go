@@ -69,7 +69,7 @@ func (s *Scope) ChangeOrder(ctx context.Context, op, name string, known bool, ch
 }
 
 // ordered returns the store's time, the ledger of the named job, and the ledgers of all jobs that have orders. A ledger
-// that cannot be decoded is left out, except that of the named job.
+// that cannot be decoded is left out, but it is an error if that is the ledger of the named job.
 func (s *Scope) ordered(ctx context.Context, name string, all ledger.Orders) (map[string]*ledger.Ledger, time.Time, error) {
 	names := slices.Collect(maps.Keys(all.Jobs))
 	if _, ok := all.Jobs[name]; !ok {

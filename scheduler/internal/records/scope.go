@@ -33,14 +33,14 @@ type Scope struct {
 	Log   *slog.Logger
 	part  string // Name as a part of a key
 
-	// Refresh makes the Scheduler whose records these are read pauses and triggers now, and not only within Config.Sync;
-	// nil: there is none.
+	// Refresh makes the Scheduler that uses this Scope read pauses and triggers now, and not only within Config.Sync;
+	// nil if no Scheduler uses it.
 	Refresh func(ctx context.Context) error
 }
 
-// New returns a Scope. By "" is "host:pid". New returns joblock.ErrInvalid for a nil Locker, for a name that is empty
-// or longer than 32 bytes, and for a by of more than 256 bytes or with control characters. nameWord and byWord name the
-// fields in errors.
+// New returns a Scope. An empty by stands for "host:pid". New returns joblock.ErrInvalid for a nil Locker, for a name
+// that is empty or longer than 32 bytes, and for a by of more than 256 bytes or with control characters. nameWord and
+// byWord name the fields in errors.
 func New(op string, locks *joblock.Locker, name, by, nameWord, byWord string, log *slog.Logger) (*Scope, error) {
 	if by == "" {
 		host, _ := os.Hostname() // on error host is "" and gets the name below
@@ -122,8 +122,8 @@ func (s *Scope) keys(jobs []string) []string {
 	return keys
 }
 
-// ReadAnswered is Read, except that an ErrUnavailable comes with views of all keys, so that the jobs whose ledgers are
-// on other nodes run while one node of a cluster is down. The view of a key without an answer has no Now.
+// ReadAnswered is like Read, but with an ErrUnavailable it also returns views of all keys, so that the jobs whose
+// ledgers are on other nodes run while one node of a cluster is down. The view of a key without an answer has no Now.
 func (s *Scope) ReadAnswered(ctx context.Context, jobs []string) ([]memo.View, error) {
 	const op = "read ledgers"
 	in, keys := (*core.Locker)(s.Locks), s.keys(jobs)

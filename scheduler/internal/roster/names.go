@@ -48,7 +48,7 @@ func (n Names) Has(name string, day int64) bool {
 	return ok && day < added+Fresh
 }
 
-// Add adds names, and removes those of jobs that no longer have a ledger.
+// Add adds names, and removes the names of jobs that no longer have a ledger.
 func (n Names) Add(names []string, day int64) {
 	maps.DeleteFunc(n.Jobs, func(_ string, added int64) bool { return day > added+keptDays })
 	for _, name := range names {

@@ -55,7 +55,7 @@ type Conflict struct {
 // maxConflicts bounds the bytes of Node.Conflicts.
 const maxConflicts = 8 << 10
 
-// SetConflicts sets Conflicts to the first of the jobs in the list.
+// SetConflicts sets Conflicts to the first jobs of list, as many as there is room for.
 func (n *Node) SetConflicts(list []Conflict) {
 	n.Conflicts = nil
 	size := 0

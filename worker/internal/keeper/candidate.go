@@ -13,7 +13,7 @@ import (
 type candidate struct {
 	jobs.Entry
 	lock    joblock.Status // read before the lookup of the task
-	place   *driver.Place  // the place in line of the job, at the time now; nil if the lock is bound to the job
+	place   *driver.Place  // the job's place in line, as of now; nil if the lock is bound to the job
 	now     time.Time
 	task    finding
 	verdict verdict

@@ -129,7 +129,7 @@ func (d *databases) met(queue string, f finding) finding {
 	return f
 }
 
-// strangerFor is how many periods of Config.Interval the figures go on naming a queue that no lookup has met again.
+// strangerFor is the number of intervals for which the figures name an unknown queue after a lookup has last met it.
 const strangerFor = 10
 
 // unknown returns the queues that none of the databases has, as far as lookups have recently met jobs of them.

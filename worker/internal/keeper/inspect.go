@@ -86,8 +86,8 @@ func (k *Keeper) inspect(ctx context.Context, list []candidate) error {
 }
 
 // carries reports whether the task of c carries the current token of the lock, in an envelope with a genuine seal.
-// halts is true if the lock is the key of a sequence that halts when the task has failed for good, or may be: this
-// process cannot read what the task carries.
+// halts is true if the lock is the key of a sequence that the failed task halts, or if it may be, because this process
+// cannot read what the task carries.
 //
 // A task without the token may be an earlier task with the same ID: the enqueue for which the lock was parked may still
 // be under way, and asynq will refuse it.

@@ -59,7 +59,7 @@ type Keeper struct {
 	complained map[string]time.Time // when complain logged a text
 
 	mu     sync.Mutex    // guards the fields below
-	latest time.Duration // how late the latest check was since the last figures
+	latest time.Duration // the largest delay of a check since the last figures
 	stats  Stats
 }
 

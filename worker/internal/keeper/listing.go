@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// A page has at most pageTasks tasks, and about pageBytes: asynq's Redis does nothing else while it assembles a page.
+	// A page has at most pageTasks tasks, and about pageBytes. Pages are small because asynq's Redis does nothing else
+	// while it assembles a page.
 	pageTasks = 1000
 	pageBytes = 1 << 20
 
@@ -25,8 +26,8 @@ const (
 	// after the last listing are looked up one by one.
 	fewestLookups = 100
 
-	// guess is how many times as many tasks a Keeper expects if it is behind, or has just begun to work and knows no
-	// earlier period.
+	// guess is the factor by which a Keeper expects to want more tasks than so far, if it is behind, or has just begun
+	// to work and knows no earlier period.
 	guess = 4
 
 	// mostListed is the largest queue that is listed. A listed task takes some 40 bytes of memory, and twice that while
@@ -43,7 +44,7 @@ type queue struct {
 	period time.Time // when the present period of Config.Interval began
 	wanted int       // tasks that were wanted in the present period
 	before int       // tasks that were wanted in the previous period
-	alone  int       // of wanted: since there is no listing
+	alone  int       // of wanted: since the queue has had no listing
 	size   *size     // the last one, or nil
 
 	last   *listing      // of the last complete round, or nil if that one is too old
@@ -80,7 +81,7 @@ type listing struct {
 // sighting is a task in a list. The times are in ms since listing.began.
 type sighting struct {
 	seen int64 // when the page was asked for
-	due  int64 // twice the time when the task is due, and 1 more for finding.waits
+	due  int64 // twice the time when the task is due, plus 1 if finding.waits
 }
 
 func newListing(tasks int64) *listing {
@@ -104,7 +105,7 @@ func (l *listing) at(id string) (s sighting, ok bool) {
 	return s, ok
 }
 
-// time returns the time of a sighting's field.
+// time converts a field of a sighting to a time.
 func (l *listing) time(ms int64) time.Time { return l.began.Add(time.Duration(ms) * time.Millisecond) }
 
 // find returns when the task with this ID was seen, and sets f if the listing has the task.

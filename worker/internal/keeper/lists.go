@@ -11,8 +11,8 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 )
 
-// lists reads the lists of those queues for which that costs less than lookups. Only the goroutine of Run uses its
-// fields.
+// lists reads the task lists of queues where that costs less than looking up each task. Only the goroutine of Run uses
+// its fields.
 type lists struct {
 	*pacer
 	databases *databases
@@ -22,9 +22,9 @@ type lists struct {
 	fetched   chan batchOfPages // gets the pages
 }
 
-// fromLists fills the array found with the tasks that lists show to be alive, as far as lists cost less than lookups.
-// at has the index in found for each job of the candidates. fromLists returns the indexes of the other tasks, which
-// must be looked up one by one.
+// fromLists sets the entries of found whose tasks the lists show to be alive, for the queues whose lists cost less than
+// lookups. at has, by job, the index in found. fromLists returns the indexes of the other tasks, which must be looked
+// up one by one.
 //
 // While the lists of a queue are read for the first time, no task of that queue is looked up. A task that the lists
 // have not shown so far gets a finding of the kind later, unless the reservation of the task's lock is about to end. A
@@ -86,7 +86,7 @@ func (l *lists) shown(q *queue, now time.Time, id string, f *finding) bool {
 	return true
 }
 
-// readAgain returns when the page of a task that was seen at the given time has been read again.
+// readAgain returns when the page of a task that was seen at the time seen will have been read again.
 func (l *lists) readAgain(q *queue, now, seen time.Time) time.Time {
 	round := max(q.round, l.pace())
 	if q.last == nil && q.reader != nil {
@@ -252,7 +252,7 @@ func (l *lists) arrived(got batchOfPages) {
 	}
 }
 
-// complete makes what the reader has read the last round of q.
+// complete ends the reader's round, which becomes the last round of q.
 func (l *lists) complete(q *queue) {
 	r, now, since := q.reader, time.Now(), q.done
 	if q.last == nil {

@@ -7,14 +7,14 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// readings is how often each lock is read in a Config.Reserve, at least.
+// readings is how often, at least, each lock is read per Config.Reserve.
 const readings = 4
 
 // memory has the reservations of locks that a Keeper has read, so that it need not read a lock again in each round
-// while the lock's task waits in a list. Only Park and Resume shorten a reservation. A Park shows because the index
-// says that the entry was written; a Resume shows when the attempt ends, by a Park or because the task has left the
-// list. To be safe, each lock is also read from time to time. A lock takes 20 to 40 bytes in each of the maps until and
-// last, and is in one of them or in both.
+// while the lock's task waits in a list. Only Park and Resume shorten a reservation. A Park is noticed because the
+// index says that the entry was written; a Resume is noticed when the attempt ends, by its Park or because the task has
+// left the list. To be safe, each lock is also read from time to time. A lock takes 20 to 40 bytes in each of the maps
+// until and last, and is in one of them or in both.
 type memory struct {
 	seed        maphash.Seed // a new seed for each memory, so that two locks do not collide forever
 	until, last map[uint64]int64
@@ -56,7 +56,7 @@ func (m *memory) left(e jobs.Entry, now time.Time) (left time.Duration, ok bool)
 	return max(0, time.Duration(until-now.UnixMilli())*time.Millisecond), ok
 }
 
-// age forgets the locks that were not read for the given time, or somewhat longer.
+// age forgets the locks that were not read for the time after, or for up to twice as long.
 func (m *memory) age(now time.Time, after time.Duration) {
 	if now.Sub(m.began) > after {
 		m.until, m.last, m.began = make(map[uint64]int64, len(m.until)), m.until, now

@@ -2,11 +2,11 @@ package keeper
 
 import "time"
 
-// outage is a row of rounds without an answer.
+// outage is a series of rounds without an answer.
 type outage struct{ began, last time.Time }
 
-// failed notes that a round, which began at the time asked, has failed. It reports whether the row of failures is at
-// least as long as most. A failure begins a new row if the previous failure was longer than most before asked.
+// failed notes that a round, which began at the time asked, has failed. It reports whether the series of failures has
+// lasted for at least most. A failure begins a new series if the previous one was more than most before asked.
 func (o *outage) failed(asked time.Time, most time.Duration) bool {
 	if o.last.IsZero() || asked.Sub(o.last) > most {
 		o.began = asked

@@ -8,13 +8,13 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// pacer says when a Keeper does what, and keeps its calls to asynq's Redis rare. Only the goroutine of Run uses its
+// pacer decides when a Keeper does what, and keeps its calls to asynq's Redis rare. Only the goroutine of Run uses its
 // fields.
 type pacer struct {
 	cfg      Config
 	began    time.Time // when the Keeper began to work
 	callFrom time.Time // when calls to asynq's Redis are allowed again
-	behind   bool      // more locks were due than the last question has claimed
+	behind   bool      // more locks were due than the last query has claimed
 	late     time.Time // until then, some locks are checked later than Config.Interval
 	report   func(late time.Duration)
 }
@@ -26,21 +26,21 @@ const (
 	wakeups    = 10
 	longestNap = time.Second
 
-	// pollOfParts is the fraction of Config.Interval after which a Keeper asks a part again if the part had no due lock,
-	// where the index has more than one part. One query per nap and part would be many commands.
+	// If the index has more than one part, a Keeper queries a part that had no due lock again after
+	// Config.Interval/pollOfParts. One query per nap and part would be many commands.
 	pollOfParts = 3
 
-	// margin is the fraction of a round after which the lock of a task is checked that has not been read again.
+	// If a task has not been read again 1/margin of a round after its time, its lock is checked.
 	margin = 20
 
 	// shortestRest is the shortest sleep of rested. Shorter rests add up.
 	shortestRest = 10 * time.Millisecond
 )
 
-// nap returns the shortest time between two questions to one part, unless more locks are due.
+// nap returns the shortest time between two queries of one part, unless more locks are due.
 func (p *pacer) nap() time.Duration { return min(p.cfg.Interval/wakeups, longestNap) }
 
-// poll returns the longest time between two questions to one part.
+// poll returns the longest time between two queries of one part.
 func (p *pacer) poll(parts int) time.Duration {
 	if parts == 1 {
 		return p.nap()
@@ -64,7 +64,7 @@ func (p *pacer) wait(began, now time.Time) time.Duration {
 	return max(driver.MinPeriod, p.again()-now.Sub(began))
 }
 
-// lag notes that a check may be late by this time.
+// lag notes that a check may be late by the duration by.
 func (p *pacer) lag(by time.Duration) {
 	if by > p.cfg.Interval/wakeups {
 		p.late = latest(p.late, time.Now().Add(p.cfg.Interval))

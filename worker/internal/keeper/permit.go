@@ -20,12 +20,13 @@ import (
 const patience = 2
 
 // longestLease is the longest lease of a permit. It is short because, when the process of a working Keeper dies,
-// another Keeper must wait for its end and then read the lists of all queues before it can say which tasks are gone.
+// another Keeper must wait until the lease ends, and then read the lists of all queues before it knows which tasks are
+// gone.
 const longestLease = 10 * time.Second
 
 // Run waits for a permit, and checks due locks while it has the permit. It returns nil when ctx ends, joblock.ErrClosed
-// if the Locker is closed, and joblock.ErrInvalid if a value at a key of the permits is no lock. Run must not be called
-// concurrently.
+// if the Locker is closed, and joblock.ErrInvalid if the store has a value that is no lock at a key of the permits. Run
+// must not be called concurrently.
 //
 // The permits bound what the checks cost: each working Keeper lists asynq's queues for itself. The claims of package
 // jobs, not the permits, give each lock to one Keeper, so no check is wrong while a Keeper works on under a permit that
@@ -68,7 +69,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // meetQueues remembers the queues of all databases, once per Config.Interval, while the Keeper stands by, so that it
-// knows a queue that was deleted, with its tasks, before it looked for one of these tasks.
+// later knows that a queue has existed even if the queue is deleted before the Keeper looks up one of its tasks.
 func (k *Keeper) meetQueues(ctx context.Context) {
 	wait := jitter.N(k.cfg.Interval) // because the processes of a fleet start together
 	for ; sleep.For(ctx, wait) == nil; wait = k.cfg.Interval {

@@ -33,7 +33,7 @@ func (k *Keeper) publish(ctx context.Context, permit *core.Lock) {
 	}
 }
 
-// figures returns the figures of now.
+// figures returns the current figures of a Keeper that began to work at began. storeTime converts to the store's clock.
 func (k *Keeper) figures(began time.Time, storeTime func(time.Time) time.Time) workerstats.Keeper {
 	now := time.Now()
 	k.mu.Lock()

@@ -18,11 +18,11 @@ const pagesAtATime = 4
 type reader struct {
 	listing *listing
 	pages   []func() ([]*asynq.TaskInfo, error)
-	read    int           // pages
+	read    int           // how many pages
 	pace    time.Duration // for all pages; 0 for the first round
 
-	// passed is when the last round read the tasks that this round has just read. Tasks keep their order, so a task that
-	// was read earlier, and that this round has not shown, is not where it was.
+	// passed is when the last round read the tasks that this round has just read. Tasks keep their order, so a task
+	// that the last round read earlier, and that this round has not shown, is gone or has moved.
 	passed time.Time
 }
 
@@ -52,7 +52,7 @@ func newReader(inspectors []*asynq.Inspector, name string, s *size) *reader {
 	return r
 }
 
-// left estimates how long the reader will take for the other pages.
+// left estimates how long the reader will take for the remaining pages.
 func (r *reader) left(now time.Time) time.Duration {
 	const unknown = time.Second
 	if r.read == 0 {
@@ -76,7 +76,8 @@ type batchOfPages struct {
 	err   error
 }
 
-// stale reports whether no reader follows the last round: the end of a task since then would never be noticed.
+// stale reports whether no reader has followed the last round in time: the end of a task since then would never be
+// noticed.
 func (q *queue) stale(now time.Time) bool {
 	return q.reader == nil && now.Sub(q.next) > q.round/margin
 }

@@ -37,7 +37,7 @@ func (k *Keeper) reconcile(ctx context.Context, began time.Time, due []jobs.Entr
 	settle := func(e jobs.Entry, again time.Duration) {
 		settled = append(settled, jobs.Settlement{Entry: e, Again: again})
 	}
-	for _, u := range known { // with their Settled
+	for _, u := range known { // Settled stays as it is
 		settle(u.Entry, max(driver.MinPeriod, u.again.Sub(now)))
 		if u.later {
 			n.Checked--
@@ -269,15 +269,16 @@ func (k *Keeper) free(ctx context.Context, dead []*candidate, n *Stats) (failed 
 	return failed
 }
 
-// manyNeverResumed is how many tasks may leave asynq with their locks parked before that is logged: an operator who
-// occasionally deletes a task is no mistake in the set-up.
+// manyNeverResumed is how many tasks may leave asynq with their locks parked before that is logged: an operator may
+// occasionally delete a task.
 const manyNeverResumed = 3
 
 // logNeverResumed logs, once, that tasks have run without their locks. The evidence is a freed lock that no attempt has
 // resumed. A completed task is proof; a task that asynq does not have may also have been deleted by an operator, so
 // there must be several.
 func (k *Keeper) logNeverResumed(c *candidate) {
-	// The label of a lock that an attempt has resumed has the number of the attempt, also after the attempt has parked it.
+	// The label of a lock that an attempt has resumed has the number of the attempt, even after the attempt has parked
+	// it.
 	if c.lock.State != joblock.StateParked || strings.Contains(c.lock.Holder, " attempt ") {
 		return
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// toRead reports whether a lock is to be read that was last checked at most the given time ago. Each lock is read once
-// per period of a Reserve/readings. The clock and the lock alone decide when, so a lock is read in time even if each of
-// its keepers dies before it has worked for that long.
+// toRead reports whether to read a lock that was last checked at most the time ago before now. Each lock is read once
+// per Config.Reserve/readings. Only the clock and the lock decide when, so a lock is read in time even if each of its
+// keepers dies before it has worked for that long.
 func (k *Keeper) toRead(e jobs.Entry, now time.Time, ago time.Duration) bool {
 	period := k.cfg.Reserve / readings
 	hash := uint64(14695981039346656037) // FNV-1a: the same in each process

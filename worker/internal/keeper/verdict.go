@@ -53,7 +53,7 @@ type verdict struct {
 	action  action
 	reason  string        // the action free: the reason for Status
 	reserve time.Duration // the action extend: the new reservation, or how long the place lasts, from now
-	start   bool          // in addition: the task has its turn, and was not started yet
+	start   bool          // in addition, start the task: its turn has come
 }
 
 type action uint8
@@ -97,7 +97,7 @@ func judge(lock joblock.Status, task finding, reserve time.Duration) verdict {
 	return ending(lock, task.reason)
 }
 
-// judgeAlive returns the verdict on a lock of a task that is alive. The lock is reserved for the time left.
+// judgeAlive returns the verdict on a lock of a task that is alive. left is how long the lock is still reserved.
 func judgeAlive(left time.Duration, task finding, reserve time.Duration) verdict {
 	v := verdict{action: keep, reserve: min(task.delay, driver.MaxPeriod/2) + reserve}
 	if left <= v.reserve-reserve/2 {

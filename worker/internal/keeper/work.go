@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// turn says when Run queries a part of the index.
+// turn says when work queries a part of the index.
 type turn struct {
 	at    time.Time
 	pause time.Duration // after the next failure; grows in an outage
@@ -62,7 +62,7 @@ func (k *Keeper) work(ctx context.Context) {
 		n, next, err := k.ask(ctx, part)
 		k.lag(time.Since(asked)) // some locks may have become due meanwhile
 		if n > 0 && err == nil {
-			unanswered = outage{} // where no lock is due, asynq is not called, and has not answered
+			unanswered = outage{} // with n == 0 asynq was not called, so it has not answered
 		}
 		switch {
 		case ctx.Err() != nil, errors.Is(err, joblock.ErrClosed):

@@ -80,10 +80,10 @@ const (
 	lastShare = 0.5
 )
 
-// Wait has what bounds a wait in place for a busy key.
+// Wait has the bounds of a wait in place for a busy key.
 type Wait struct {
 	IfBusy    IfBusy
-	CanSnooze bool          // in either way
+	CanSnooze bool          // directly, or by way of the archive
 	MaxWait   time.Duration // 0 for the default, negative for no wait
 	Called    bool          // the task was called because its turn is near
 	Brisk     bool          // locks are held for short times

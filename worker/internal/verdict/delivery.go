@@ -77,9 +77,9 @@ func (t Tries) TooLate(ended error, last func() string) bool {
 	return strings.Contains(text, jobline.WaitText) || text == asynq.ErrLeaseExpired.Error()
 }
 
-// Duplicate reports whether a delivery of a job that is done is a duplicate. key is that of the lock whose record says
-// so, info and err are the Inspector's answer about the task. If asynq does not answer, the error is
-// joblock.ErrUnavailable.
+// Duplicate reports whether a delivery of a job that is done is a duplicate. key is the key of the lock whose record
+// says that the job is done. info and err are the Inspector's answer about the task. If asynq does not answer, the
+// error is joblock.ErrUnavailable.
 func Duplicate(key string, info *asynq.TaskInfo, err error) (bool, error) {
 	switch {
 	case NoTask(err):

@@ -43,8 +43,8 @@ var ErrPanicked = errors.New("the handler panicked")
 type Settle uint8
 
 const (
-	Park    Settle = iota // for a retry: its delay is to be asked for, and whether Config.MaxHold allows it
-	BackOut               // given back: the task is snoozed
+	Park    Settle = iota // for a retry; the caller finds out its delay, and whether Config.MaxHold allows it
+	BackOut               // give back, because the task is snoozed
 	Release               // for the reason End.Reason
 )
 
@@ -56,7 +56,7 @@ type End struct {
 	Err    error   // for asynq; not of a Park
 }
 
-// EndOf returns what follows the result err of the handler, or of what has stopped the attempt before the handler.
+// EndOf returns how an attempt ends whose handler has returned err, or that err has stopped before the handler.
 func (t Tries) EndOf(err error) End {
 	snoozed, ok := errors.AsType[*Snooze](err)
 	switch {
@@ -125,7 +125,7 @@ const (
 	MayRunOn                 // a further attempt follows, unless Config.MaxHold or its Deadline forbids it
 )
 
-// Failed returns what follows the error err of an attempt.
+// Failed returns what the ErrorHandler does after an attempt that has failed with err.
 func (t Tries) Failed(err error) Failure {
 	switch {
 	case errors.Is(err, asynq.RevokeTask), errors.Is(err, asynq.SkipRetry):
@@ -142,8 +142,9 @@ func (t Tries) Failed(err error) Failure {
 }
 
 // RanOutside reports whether err, with which an attempt has failed, is evidence that the task was run without its
-// locks: Middleware wraps errors in a Retry. It may not have wrapped a panic, asynq.ErrLeaseExpired, asynq.RevokeTask,
-// an error of joblock, and any error after the end of the attempt's context, ended.
+// locks: Middleware wraps errors in a Retry. But Middleware may have left these unwrapped: a panic,
+// asynq.ErrLeaseExpired, asynq.RevokeTask, an error of joblock, and any error after the attempt's context has ended.
+// ended is the error of that context.
 func RanOutside(err, ended error) bool {
 	_, marked := errors.AsType[*Retry](err)
 	return !marked && ended == nil && !asynq.IsPanicError(err) && !errors.Is(err, asynq.ErrLeaseExpired) &&

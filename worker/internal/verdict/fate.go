@@ -42,8 +42,8 @@ func FateOf(info *asynq.TaskInfo, err error, archive string, last bool) Fate {
 	return Fate{Written: true, Delay: max(0, time.Until(info.NextProcessAt))}
 }
 
-// FateInOrder is FateOf for the task of a sequence, whose header is that of the attempt. While asynq does not answer,
-// nothing counts as written.
+// FateInOrder is FateOf for the task of a sequence. header is the header of the attempt: a task with the same ID and
+// another header is another task. While asynq does not answer, nothing counts as written.
 func FateInOrder(info *asynq.TaskInfo, err error, header string) Fate {
 	switch {
 	case err != nil && !NoTask(err):
@@ -121,8 +121,9 @@ func LeaveArchive(info *asynq.TaskInfo, err error, kept string) Move {
 	return GiveUp // the task was run there
 }
 
-// PrevEnded reports whether asynq has recorded the end of the step before in a chain. info is the task with the ID of
-// that step; a task without a token of owner, a digest, is another task that has got the ID since.
+// PrevEnded reports whether asynq has recorded the end of the previous step of a chain. info is the task with the ID of
+// that step. owner is the digest of the chain's owner: a task without a token of owner is another task that has got the
+// ID since.
 func PrevEnded(info *asynq.TaskInfo, owner string) bool {
 	switch {
 	case info.State == asynq.TaskStateCompleted, info.State == asynq.TaskStateArchived && !jobline.InArchive(info):

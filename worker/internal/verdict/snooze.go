@@ -62,7 +62,7 @@ func Jittered(d time.Duration) time.Duration {
 	return d + jitter.N(d/4+1)
 }
 
-// MovedTo returns an error that snoozes the task if the owner of token, which was refused with joblock.ErrNotOwner, has
+// MovedTo returns an error that snoozes the task if token was refused with joblock.ErrNotOwner because its owner has
 // the lock for another job: a handler hands the lock over, or handoff replaces the other job by this attempt's job.
 // Otherwise it returns nil. st is the status of the lock.
 func MovedTo(token joblock.Token, st joblock.Status) error {
@@ -87,9 +87,9 @@ func (t Tries) Turn(key string, most time.Duration) *Snooze {
 	return &Snooze{fmt.Errorf("%s in the line of key %q", jobline.WaitText, key), delay}
 }
 
-// Paused returns the error that snoozes a task of which an operator has paused a key; text says which, and until when. left
-// is the time until the pause ends by itself, or 0 if it does not. asynq brings the task back a little later than that,
-// if no process has started it. A task that cannot be snoozed by a retry asks again after most.
+// Paused returns the error that snoozes a task because an operator has paused one of its keys; text says which key, and
+// until when. left is the time until the pause ends by itself, or 0 if it does not. asynq brings the task back a little
+// later than that, if no process has started it. A task that cannot be snoozed by a retry asks again after most.
 func (t Tries) Paused(text string, left, most time.Duration) *Snooze {
 	delay := most
 	if t.CanSnooze() {

@@ -10,8 +10,8 @@ import (
 // ErrSuperseded is worker.ErrSuperseded.
 var ErrSuperseded = errors.New("worker: a newer job of the key has superseded this one")
 
-// Superseded is the end of a job that a newer job of its key supersedes. It matches ErrSuperseded, and asynq.RevokeTask,
-// so that asynq neither retries nor archives the task.
+// Superseded is the error of a job that a newer job of its key supersedes. It matches ErrSuperseded, and
+// asynq.RevokeTask, so that asynq neither retries nor archives the task.
 type Superseded struct {
 	By string // the newer job
 }
@@ -20,8 +20,8 @@ func (e *Superseded) Error() string { return ErrSuperseded.Error() + ": " + e.By
 
 func (e *Superseded) Unwrap() []error { return []error{ErrSuperseded, asynq.RevokeTask} }
 
-// IsSuperseded reports whether err is that of a job that was superseded. A handler may return ErrSuperseded by itself, which
-// asynq takes for a failure.
+// IsSuperseded reports whether err is a *Superseded. An ErrSuperseded that a handler returns by itself is a failure
+// like any other.
 func IsSuperseded(err error) bool {
 	_, ok := errors.AsType[*Superseded](err)
 	return ok

@@ -10,7 +10,8 @@ type Tries struct {
 	Configured bool // Configure was called
 }
 
-// Budget returns the MaxRetry of the author of the task with env. limit is the MaxRetry in asynq.
+// Budget returns the MaxRetry that the author of a task has asked for. env is the task's envelope, and limit its
+// MaxRetry in asynq.
 func Budget(env envelope.Envelope, limit int) int {
 	if env.Retries >= 0 && env.Retries < limit {
 		return env.Retries
