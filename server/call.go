@@ -240,7 +240,7 @@ func (c *call) send(write func()) {
 	defer c.strange(rc.SetWriteDeadline)()
 	write()
 	if !c.known && c.r.ProtoMajor > 1 {
-		_ = rc.Flush() // otherwise net/http flushes after the handler has returned, when no deadline applies
+		_ = rc.Flush() // otherwise net/http waits for the client after the handler has returned, when no limit counts that
 	}
 	if bounded && c.r.ProtoMajor == 1 {
 		// If the deadline stayed set, it would abort the connection's next answer, perhaps another handler's. The

@@ -208,7 +208,7 @@ func (q *quotas) forgetLocked(now time.Time) {
 	}
 	for id, of := range q.of {
 		of.sweep(now)
-		whole := of.actions == nil || of.actions.TokensAt(now) >= actionBurst // a new bucket would be full
+		whole := of.actions == nil || of.actions.TokensAt(now) >= actionBurst // otherwise forgetting it would refill the bucket
 		if whole && len(of.locks) == 0 && of.busy == 0 && of.waiting == 0 && now.Sub(of.used) > full {
 			delete(q.of, id)
 		}

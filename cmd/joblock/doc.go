@@ -1,5 +1,5 @@
-// Joblock is the command line of the toolkit: locks in Redis for shell scripts, for programs in other languages, and
-// for people on call. Install it with
+// Joblock is the command line of the toolkit: locks in Redis for shell scripts, for programs in other languages, and for
+// operators. Install it with
 //
 //	go install github.com/joblock/toolkit/cmd/joblock@latest
 //	joblock help           lists the commands
@@ -66,11 +66,10 @@
 // <(command): joblock reads each file once.
 //
 // # A lock server in place of Redis
-//
-// With --server URL the commands ask a lock server ("joblock serve") instead of Redis. Several URLs, separated by
-// commas, are replicas. The bearer token comes from the file in --server-token-file, or in JOBLOCK_SERVER_TOKEN_FILE.
-// --tls-ca, --tls-cert and --tls-key are then for the server. Flags about Redis, such as --prefix and --asynq, are
-// refused: the server's prefix applies.
+// With --server URL the commands use a lock server ("joblock serve") instead of Redis. Several URLs, separated by commas,
+// are replicas. The bearer token comes from the file in --server-token-file, or in JOBLOCK_SERVER_TOKEN_FILE. --tls-ca,
+// --tls-cert and --tls-key then apply to the server. Flags about Redis, such as --prefix and --asynq, are refused: the
+// server's prefix applies.
 //
 //	the same        run, acquire, renew, release, park, resume, ping; ls, get, explain, waiters, permits, watch, top,
 //	                events, history, force-release, audit, doctor, outbox; jobs ls, get, run, cancel, drop and skip; cron ls, get, next, history, nodes, scopes,

@@ -57,8 +57,8 @@ func Open(certFile, keyFile string, tell func(error)) (*Pair, error) {
 	return p, nil
 }
 
-// Get returns the certificate. If the previous certificate has expired, it returns the error that prevents reading the
-// changed files.
+// Get returns the certificate. If the files are bad and the previous certificate has expired, it returns the error of
+// reading the files.
 func (p *Pair) Get() (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *Pair) again() {
 // stands reports whether the files are certainly unchanged.
 func (p *Pair) stands() bool { return stand(p.seen[:], p.certFile, p.keyFile) }
 
-// stand reports whether the named files are certainly those that were seen.
+// stand reports whether the named files are certainly the same as when they were seen.
 func stand(seen []state, names ...string) bool {
 	for i, name := range names {
 		was := seen[i]
@@ -132,18 +132,18 @@ func (p *Pair) read(patience time.Duration) error {
 	return nil
 }
 
-// maxFile bounds what is read of a file. The CA certificates of a system have about 250 kB.
+// maxFile is how many bytes of a file are read. The CA certificates of a system have about 250 kB.
 const maxFile = 8 << 20
 
-// readFile reads a file. The state is taken before the read, so that a change during the read is noticed.
+// readFile reads a file. It takes the state before the read, so that a change during the read is noticed.
 func readFile(name string, patience time.Duration) (text []byte, s state, err error) {
 	s.read = time.Now()
 	text, s.info, err = files.Read(name, maxFile, patience)
 	return text, s, err
 }
 
-// ForServer is for tls.Config.GetCertificate.
+// ForServer implements tls.Config.GetCertificate.
 func (p *Pair) ForServer(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.Get() }
 
-// ForClient is for tls.Config.GetClientCertificate.
+// ForClient implements tls.Config.GetClientCertificate.
 func (p *Pair) ForClient(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return p.Get() }

@@ -40,7 +40,7 @@ func OpenPool(file string, tell func(error)) (*Pool, error) {
 	return p, nil
 }
 
-// Get returns the CA certificates: the same pool as before, unless they have changed.
+// Get returns the CA certificates. It returns the same pool as before unless they have changed.
 func (p *Pool) Get() *x509.CertPool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,8 +53,8 @@ func (p *Pool) Get() *x509.CertPool {
 	return p.pool
 }
 
-// Dial returns a function that connects to servers that the current CA certificates vouch for. base has the rest of the
-// configuration.
+// Dial returns a function that connects to servers, and verifies them with the current CA certificates. base has the rest
+// of the configuration.
 func (p *Pool) Dial(dialer net.Dialer, base *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		secure := base.Clone()

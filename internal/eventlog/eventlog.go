@@ -15,10 +15,10 @@ import (
 // see redisstore.
 const Name = "%events"
 
-// Field is the one field of an entry in the stream. Its value is the JSON of an Entry.
+// Field is the only field of an entry in the stream. Its value is the JSON of an Entry.
 const Field = "event"
 
-// KindDropped is the kind of an Entry that stands for events which were not written.
+// KindDropped is the kind of an Entry that stands for events that were not written.
 const KindDropped = "dropped"
 
 // CronKind returns the kind of an Entry about a cron job. kind is a scheduler.Kind.
@@ -28,7 +28,7 @@ func CronKind(kind string) string { return "cron " + kind }
 type Entry struct {
 	Kind string `json:"kind"` // event.Kind.String, CronKind or KindDropped
 
-	// Of a lock: the fields of event.Event.
+	// These fields are for events of a lock; see event.Event.
 	Key       string `json:"key,omitempty"`
 	Owner     string `json:"owner,omitempty"`
 	Fence     int64  `json:"fence,omitempty"`
@@ -45,7 +45,7 @@ type Entry struct {
 	Recovered bool   `json:"recovered,omitempty"`
 	Locks     int    `json:"locks,omitempty"`
 
-	// Of a cron job: the fields of scheduler.Event. Key is then the key of the job's lock.
+	// These fields are for events of a cron job; see scheduler.Event. Key is then the key of the job's lock.
 	Scope    string    `json:"scope,omitempty"`
 	Name     string    `json:"name,omitempty"`
 	Tick     time.Time `json:"tick,omitzero"`
@@ -57,8 +57,8 @@ type Entry struct {
 	Dropped int64 `json:"dropped,omitempty"` // of KindDropped: how many events were not written
 
 	Source string `json:"source"`           // the process that recorded the event, for people
-	Nonce  string `json:"nonce"`            // unique to the event; an entry that was written twice has the same one
-	Ago    int64  `json:"ago_ms,omitempty"` // how long before the write it happened
+	Nonce  string `json:"nonce"`            // unique to the event: both copies of an entry that was written twice have the same Nonce
+	Ago    int64  `json:"ago_ms,omitempty"` // how long before the write the event happened
 }
 
 // Encode returns the text of e.
@@ -97,7 +97,7 @@ func parse(text string) (int64, error) {
 	return int64(n), err
 }
 
-// Before reports whether the entry with the ID a comes before that with the ID b. Both must be IDs.
+// Before reports whether the entry with ID a comes before the entry with ID b. Both must be entry IDs.
 func Before(a, b string) bool {
 	ams, aseq, _ := ParseID(a)
 	bms, bseq, _ := ParseID(b)

@@ -13,11 +13,11 @@ import (
 // Patience is how long to wait for the writer of a pipe where no caller says otherwise.
 const Patience = 5 * time.Second
 
-// Read returns what is in the regular file, or comes through the pipe, called name. The info is from before the read, so
-// a later change is noticed.
+// Read returns the content of the regular file, or of the pipe, with this name. info is from before the read, so that a
+// later change can be noticed.
 //
-// A file with more than most bytes is an error. So is a pipe that has not ended after patience; with patience 0 every
-// pipe is. Pipes are accepted because the shell's <(command) is the best way to pass a secret that must not be in a file.
+// A file with more than most bytes is an error. So is a pipe that has not ended after patience, and any pipe if patience
+// is 0. Pipes are accepted because the shell's <(command) is the best way to pass a secret that must not be in a file.
 // Devices are refused: some never end, and none has what a caller of Read wants.
 func Read(name string, most int, patience time.Duration) (text []byte, info fs.FileInfo, err error) {
 	until := time.Now().Add(patience)
@@ -48,7 +48,7 @@ func Read(name string, most int, patience time.Duration) (text []byte, info fs.F
 	return text, info, nil
 }
 
-// Check returns an error for a file that Read refuses to read. Without pipes, only a regular file is accepted.
+// Check returns an error for a file that Read would refuse. If pipes is false, it accepts only a regular file.
 func Check(name string, info fs.FileInfo, pipes bool) error {
 	switch {
 	case info.Mode().IsRegular(), pipes && info.Mode()&fs.ModeNamedPipe != 0:

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// open opens a file for reading. On this system no file that a path names waits for a writer.
+// open opens a file for reading. On this system, opening a named file never waits for a writer.
 func open(name string) (*os.File, error) { return os.Open(name) }
 
 func readPipe(f *os.File, most int, _ time.Time) ([]byte, error) {

@@ -13,12 +13,12 @@ func open(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// pollEvery is how often readPipe asks. No system can wait for the first writer of a pipe that is open for reading, and
-// some cannot wait for its last one.
+// pollEvery is the interval at which readPipe tries again. No system can wait for the first writer of a pipe that is open
+// for reading, and some cannot wait for the last writer to close it.
 const pollEvery = 10 * time.Millisecond
 
-// readPipe reads until all writers have closed the pipe, of which there must have been one that wrote, or until there are
-// more than most bytes.
+// readPipe reads until all writers have closed the pipe, after at least one has written, or until there are more than
+// most bytes.
 func readPipe(f *os.File, most int, until time.Time) (text []byte, err error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -15,8 +15,8 @@ type Holdings struct {
 // holding is a key, and the digest of the owner token that holds it.
 type holding struct{ key, owner string }
 
-// Observe returns by how much e changes the number of holdings: 1, 0 or -1. A Park that gets its answer after its lock
-// was given up ends a holding that has already ended, which is 0.
+// Observe returns by how much e changes the number of holdings: 1, 0 or -1. It returns 0 if a Park gets its answer after
+// its lock was given up, because that holding has already ended.
 func (h *Holdings) Observe(e event.Event) int {
 	of := holding{e.Key, e.Owner}
 	switch e.Kind {
@@ -46,7 +46,7 @@ func (h *Holdings) Observe(e event.Event) int {
 // Groups is the set of key groups seen so far.
 type Groups struct{ known sync.Map }
 
-// First reports whether group is seen for the first time.
+// First reports whether group has not been seen before.
 func (g *Groups) First(group string) bool {
 	if _, known := g.known.Load(group); known {
 		return false

@@ -1,5 +1,5 @@
 // Package metric has the names of all metrics, for OpenTelemetry and for Prometheus, so that one dashboard serves both.
-// The names for Prometheus are those that OpenTelemetry's translation yields.
+// The Prometheus names are the ones into which OpenTelemetry names are translated.
 package metric
 
 import (
@@ -59,8 +59,8 @@ const (
 	Group = "joblock.key.group" // the result of KeyGroup
 )
 
-// Other is the value of Error for an error without a code, and of Group and the label job for groups and cron jobs beyond
-// their limit.
+// Other is the value of Error for an error without a code, and the value of Group and of the label job for key groups and
+// cron jobs beyond their limits.
 const Other = "_OTHER"
 
 // Metrics of a process about its own locks: joblock/otelobserver and joblock/promobserver.
@@ -88,8 +88,8 @@ var (
 	}
 )
 
-// Rare are the events that alerts are about. Their counters start at 0 when a group of keys is first seen, because a
-// counter that starts at 1 shows no increase.
+// Rare are the events that alerts use. Their counters start at 0 when a key group is first seen, because a counter that
+// starts at 1 shows no increase.
 var Rare = []struct {
 	Kind  event.Kind
 	Error string

@@ -56,7 +56,7 @@ type Lock struct {
 	// The fields below are set only by Desk.Lock, which reads one key.
 
 	Line    []Waiter      `json:"line,omitempty"`    // the first waiters, at most LineShown; Waiters has all
-	Newest  string        `json:"newest,omitempty"`  // the job that will have the key next, with handoff.KeepLast, CancelInProgress or Debounce
+	Newest  string        `json:"newest,omitempty"`  // the newest job that waits for the key, with handoff.KeepLast, CancelInProgress or Debounce
 	Permits *Permits      `json:"permits,omitempty"` // if the key is that of a limit, or of a sequence with several slots
 	Task    *Task         `json:"task,omitempty"`    // the task of Job, as asynq sees it
 	Holds   *HoldStats    `json:"holds,omitempty"`   // how long recent holders took, if a caller waits and there is a journal

@@ -38,7 +38,7 @@ type Permits struct {
 	By     string `json:"n_by,omitempty"`     // label of the program that last recorded N
 	Since  Time   `json:"n_since,omitzero"`   // since when no other number was recorded
 	Before int    `json:"n_before,omitempty"` // the number that was recorded before N
-	First  string `json:"n_first,omitempty"`  // label of the program that recorded N first, and so changed Before to N
+	First  string `json:"n_first,omitempty"`  // label of the program that recorded N first; with a Before, the one that changed it
 
 	Taken   int    `json:"taken"`        // how many are held, parked or orphaned
 	Waiting int    `json:"waiting"`      // how many callers wait; for a while this includes waiters that have died

@@ -55,7 +55,7 @@ type Task struct {
 
 	Crashed bool `json:"crashed,omitempty"` // active, but no process renews asynq's lease: asynq will take the task over
 	Paused  bool `json:"paused,omitempty"`  // the queue is paused: asynq begins no attempt
-	Waits   bool `json:"waits,omitempty"`   // the task waits for its turn in a line, or its turn came just now
+	Waits   bool `json:"waits,omitempty"`   // the task waits for its turn in a line, or was waiting when its turn came
 	Snoozed bool `json:"snoozed,omitempty"` // archived, but only for the time of a snooze
 	Halts   bool `json:"halts,omitempty"`   // if the task has failed for good, its sequence halts
 

@@ -23,7 +23,7 @@ type call struct {
 	s foreign.Server
 }
 
-// A route is a foreign.Route whose function gets a call.
+// A route is a foreign.Route whose function takes a call.
 type route struct {
 	method, path string
 	scopes       []string
@@ -38,7 +38,7 @@ func mount(s foreign.Server, routes []route, refuse func(*call, *problem.Problem
 	return s.Mount(list, func(c foreign.Call, p *problem.Problem) { refuse(&call{c, s}, p) })
 }
 
-// reads returns the route whose body is a T.
+// reads returns a route's function that decodes the body into a T, and calls do.
 func reads[T any](do func(c *call, req *T) (*answer, error)) func(c *call) (*answer, error) {
 	return func(c *call) (*answer, error) {
 		req := new(T)
@@ -61,7 +61,7 @@ func empty(err error) (*answer, error) {
 
 func (c *call) settings() core.Config { return (*core.Locker)(c.s.Locks()).Settings() }
 
-// needs returns the problem of a caller without a right.
+// needs returns the problem for a caller that lacks a right.
 func needs(scope string) *problem.Problem {
 	return problem.New(http.StatusForbidden, problem.Forbidden, "the caller needs the scope %s", scope)
 }
@@ -69,14 +69,14 @@ func needs(scope string) *problem.Problem {
 // asProblem writes an error as the server's own routes do.
 func asProblem(c *call, p *problem.Problem) { c.WriteProblem(p) }
 
-// compactToken returns the token in a form without the key, for APIs that bound the length of a token. The form has
-// fence and TTL, both in base 36, and the owner, with a dot between.
+// compactToken returns a form of the token without the key, for APIs that limit the length of a token: the fence and the
+// TTL in milliseconds, both in base 36, and the owner, separated by dots.
 func compactToken(token joblock.Token) string {
 	id := core.Token(token)
 	return strconv.FormatInt(id.Fence(), 36) + "." + strconv.FormatInt(id.TTL().Milliseconds(), 36) + "." + id.Owner()
 }
 
-// parseCompactToken returns the token of key that text names. It returns false for a text that is not a compact token.
+// parseCompactToken parses a compact token for a lock on key. It returns false if text is not a compact token.
 func parseCompactToken(key, text string) (joblock.Token, bool) {
 	fence, rest, _ := strings.Cut(text, ".")
 	ttl, owner, _ := strings.Cut(rest, ".")
@@ -95,8 +95,8 @@ func parseCompactToken(key, text string) (joblock.Token, bool) {
 // maxMillis is the longest time.Duration, in milliseconds.
 const maxMillis = int64(1<<63-1) / int64(time.Millisecond)
 
-// conflict returns the problem for err. A lock that has ended or never existed is a conflict, like a lock of another
-// holder: these APIs have no other status for it.
+// conflict returns the problem for err. It turns a lock that has ended or never existed into a conflict, like another
+// holder's lock: these APIs have no other status for it.
 func (c *call) conflict(err error) *problem.Problem {
 	p := c.Problem(err)
 	if p.Status == http.StatusGone || p.Status == http.StatusNotFound {
@@ -105,7 +105,7 @@ func (c *call) conflict(err error) *problem.Problem {
 	return p
 }
 
-// expiry returns when others can get the key if it is not freed before.
+// expiry returns when other callers can get the key, unless it is freed earlier.
 func expiry(l ops.Lock) *ops.Time {
 	t := l.ReservedUntil.Time
 	if t.IsZero() {
@@ -126,14 +126,14 @@ func (c *call) look(op, key string) (driver.Record, error) {
 	return recs[0], nil
 }
 
-// ownerOf returns the owner for a name that a client of the API has chosen. Neither the owner nor its digest reveals the
-// name.
+// ownerOf returns the owner token for a name that a client of the API has chosen. Neither the owner nor its digest
+// reveals the name.
 func (c *call) ownerOf(api, key, name string) (string, error) {
 	named, err := ops.NewCall(c.Request().Context(), c.s.Locks(), fmt.Sprintf("%s %q %q", api, key, name), "")
 	return named.Name(), err
 }
 
-// releaseOf ends the holding of a record that look has read.
+// releaseOf ends the holding in a record from look.
 func (c *call) releaseOf(rec driver.Record, reason string) error {
 	token, err := joblock.NewToken(rec.Key, rec.Owner, driver.MinPeriod)
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *call) releaseOf(rec driver.Record, reason string) error {
 	return nil
 }
 
-// forceOf frees the key of a record that look has read, regardless of its holder.
+// forceOf frees the key of a record from look, regardless of its holder.
 func (c *call) forceOf(rec driver.Record, reason string) error {
 	if !c.May("operate") {
 		return problem.New(http.StatusForbidden, problem.Forbidden, "another principal has the lock, and the caller lacks the scope operate")
@@ -157,9 +157,9 @@ func (c *call) forceOf(rec driver.Record, reason string) error {
 	return c.Force(rec.Key, rec.Fence, reason)
 }
 
-// keyBelow returns the key of a path: the prefix, and what the path names.
+// keyBelow returns the key for a path: the prefix followed by the name in the path.
 func (c *call) keyBelow(prefix string) (string, error) {
-	key := prefix + c.Request().PathValue("key") // which is not empty: a path with two slashes in a row is refused
+	key := prefix + c.Request().PathValue("key") // never empty: a path with two slashes in a row is refused
 	return key, c.UseKey(key)
 }
 

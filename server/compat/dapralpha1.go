@@ -100,7 +100,7 @@ func (d *dapr) keyOf(c *call, req daprRequest) (key, owner string, err error) {
 	return key, owner, err
 }
 
-// failed returns an error of the caller as it is, and the one code that Dapr has for every other error.
+// failed returns an error that is the caller's fault unchanged, and for any other error the one code that Dapr has.
 func (d *dapr) failed(c *call, err error, code, message string) error {
 	if own := (*problem.Problem)(nil); errors.As(err, &own) {
 		return own

@@ -21,17 +21,17 @@ import (
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// DaprAlpha2Config configures the handler of [DaprAlpha2]. The zero value of each field means its default.
+// DaprAlpha2Config configures the handler of [DaprAlpha2]. The zero value of a field means its default.
 type DaprAlpha2Config struct {
-	// Prefix comes before the ID of a resource, and makes the key of its lock. Default none.
+	// Prefix is put in front of a resource's ID to make the key of its lock. Default none.
 	Prefix string
 
-	// Stream selects option 2 of the proposal: a lock is held by a stream. Default option 1: the server holds a lock
-	// until it is unlocked.
+	// Stream selects option 2 of the proposal: a stream holds the lock. The default is option 1: the server holds the
+	// lock until it is unlocked.
 	Stream bool
 
-	// MaxHold is the longest time for which the server renews a lock of option 1, from a second to 366 days. Then the lock
-	// ends with its lease. So a forgotten lock does not live forever. Default one hour.
+	// MaxHold is how long the server renews a lock of option 1, from a second to 366 days. After that the lock ends with
+	// its lease, so a forgotten lock does not live forever. Default one hour.
 	MaxHold time.Duration
 }
 
@@ -48,13 +48,14 @@ type DaprAlpha2Config struct {
 //	...
 //	mux.Handle("/v1.0-alpha2/", http.StripPrefix("/v1.0-alpha2", locks))
 //
-// A POST waits for its turn for as long as the client does, or not at all with "immediate":true. ttl is a Go duration, at
-// most joblock.Config.MaxTTL; absent or not above zero it means joblock.Config.TTL. The server renews the lock.
+// A POST waits for its turn as long as the client does, or not at all with "immediate":true. ttl is a Go duration of at
+// most joblock.Config.MaxTTL; if it is absent or not positive, joblock.Config.TTL applies. The server renews the lock.
 //
-// Option 1 renews until DELETE, for MaxHold at most. A lockID is a token: any client that has it can unlock, through any
-// replica. A client is not notified when its lock is lost, and gets no fence. When the Server closes, the lock stays
-// reserved for the lockID for the rest of MaxHold. When the replica dies, the lock ends with its lease. When the rights of
-// the caller end, so does the renewal. A lock counts as a stream does for Config.MaxWaiting and Config.MaxWaitingEach.
+// With option 1 the server renews the lock until DELETE, for MaxHold at most. A lockID is a token: any client that has it
+// can unlock, through any replica. A client is not notified when its lock is lost, and gets no fence. When the Server
+// closes, the lock stays reserved for the lockID for the rest of MaxHold. When the replica dies, the lock ends with its
+// lease. When the rights of the caller end, the server stops renewing. A lock counts as a stream for Config.MaxWaiting
+// and Config.MaxWaitingEach.
 //
 // Option 2 has these lines, of type application/x-ndjson:
 //
@@ -63,7 +64,7 @@ type DaprAlpha2Config struct {
 //	{"type":"error","error":"…"}     the end: there is no lock, or no longer
 //
 // The lock is released when the client closes the connection. A client that reads no line for ttl has lost its lock. When
-// the Server closes, the stream ends with an error and the lock with its lease.
+// the Server closes, the stream ends with an error, and the lock ends with its lease.
 //
 // Errors have these statuses. The body is {"errorCode","message"}, and with option 2 a line of type error:
 //
@@ -96,7 +97,7 @@ func DaprAlpha2(s *server.Server, cfg DaprAlpha2Config) (http.Handler, error) {
 type daprLocks struct {
 	s    foreign.Server
 	cfg  DaprAlpha2Config
-	warn sync.Once // of streams over HTTP/1
+	warn sync.Once // logs a warning about streams over HTTP/1 once
 
 	mu   sync.Mutex                // guards held
 	held map[daprHolding]*daprHeld // what this replica renews with option 1
@@ -157,7 +158,7 @@ type daprLockRequest struct {
 	TTL       string `json:"ttl"`
 }
 
-// asked reads the request for a lock.
+// asked decodes the request for a lock.
 func (d *daprLocks) asked(c *call) (key string, ttl time.Duration, opts []joblock.AcquireOption, err error) {
 	var req daprLockRequest
 	if err = d.read(c, &req); err != nil {
@@ -185,7 +186,7 @@ func (d *daprLocks) asked(c *call) (key string, ttl time.Duration, opts []jobloc
 	return key, ttl, opts, nil
 }
 
-// lock is POST of option 1.
+// lock serves POST of option 1.
 func (d *daprLocks) lock(c *call) (*answer, error) {
 	key, ttl, opts, err := d.asked(c)
 	if err != nil {
@@ -220,7 +221,7 @@ func (d *daprLocks) lock(c *call) (*answer, error) {
 	}{compactToken(token)})
 }
 
-// acquire takes a lock that this process renews. A wait ends with the request, with Close and with the caller's rights.
+// acquire takes a lock that this process renews. The wait ends with the request, with Close, or with the caller's rights.
 func (d *daprLocks) acquire(c *call, key string, opts []joblock.AcquireOption) (*joblock.Lock, error) {
 	ctx, cancel := d.s.UntilClosing(c.Request().Context())
 	defer cancel(nil)
@@ -251,7 +252,7 @@ func (d *daprLocks) hold(lock *joblock.Lock) *daprHeld {
 	return h
 }
 
-// taken returns the lock that token names, if this replica renews it, and forgets the lock.
+// taken removes and returns the lock that token names, if this replica renews it.
 func (d *daprLocks) taken(token joblock.Token) *daprHeld {
 	at := daprHolding{token.Key(), ops.FenceOf(token)}
 	d.mu.Lock()
@@ -264,7 +265,7 @@ func (d *daprLocks) taken(token joblock.Token) *daprHeld {
 	return h
 }
 
-// keep returns at the end of a lock that this replica renews. After last the lock is no longer renewed. If the Server
+// keep returns when a lock that this replica renews has ended. After last it stops renewing the lock. If the Server
 // closes before that, the key stays reserved for the lockID until last.
 func (d *daprLocks) keep(h *daprHeld, last time.Time, ttl time.Duration) {
 	lock := h.lock
@@ -283,12 +284,12 @@ func (d *daprLocks) keep(h *daprHeld, last time.Time, ttl time.Duration) {
 		case <-lock.Done():
 			return
 		case <-stop.C:
-			(*core.Lock)(lock).StopRenewing() // and the lease ends
+			(*core.Lock)(lock).StopRenewing() // the lock ends with its lease
 		case <-ended:
 			(*core.Lock)(lock).StopRenewing()
 			ended, last = nil, time.Now()
 		case <-d.s.Closing():
-			// A lease that began at last would end a ttl later.
+			// A lease that began at last would end one ttl later, so the reservation ends then.
 			_, err := lock.Park(context.Background(), joblock.Reserve(max(driver.MinPeriod, time.Until(last.Add(ttl)))))
 			if errors.Is(err, joblock.ErrUnavailable) {
 				(*core.Lock)(lock).StopRenewing()
@@ -299,7 +300,7 @@ func (d *daprLocks) keep(h *daprHeld, last time.Time, ttl time.Duration) {
 	}
 }
 
-// release ends the lock of a lockID, through whichever replica it was taken.
+// release ends the lock of a lockID, no matter through which replica it was taken.
 func (d *daprLocks) release(ctx context.Context, token joblock.Token, reason string) error {
 	if h := d.taken(token); h != nil {
 		defer close(h.over)
@@ -308,7 +309,8 @@ func (d *daprLocks) release(ctx context.Context, token joblock.Token, reason str
 		}
 		// Close has parked the lock meanwhile.
 	}
-	// By the owner, not by the fence: the fence of a lock that Close has parked differs from its lockID.
+	// Release by the owner, not by the fence: if Close has parked the lock, its fence differs from the fence in the
+	// lockID.
 	return d.s.Locks().Release(ctx, token, joblock.Reason(reason))
 }
 
@@ -317,7 +319,7 @@ type daprUnlockRequest struct {
 	LockID string `json:"lockID"`
 }
 
-// unlock is DELETE of option 1. A lockID that names the lock unlocks without force.
+// unlock serves DELETE of option 1. A lockID that names the lock unlocks without force.
 func (d *daprLocks) unlock(c *call) (*answer, error) {
 	var req daprUnlockRequest
 	if err := d.read(c, &req); err != nil {
@@ -348,7 +350,7 @@ func (d *daprLocks) unlock(c *call) (*answer, error) {
 	return nil, p
 }
 
-// forceUnlock is a forced DELETE.
+// forceUnlock serves a forced DELETE.
 func (d *daprLocks) forceUnlock(c *call) (*answer, error) {
 	key, err := d.key(c)
 	if err != nil {
@@ -365,7 +367,7 @@ func (d *daprLocks) forceUnlock(c *call) (*answer, error) {
 	return nil, nil
 }
 
-// stream is POST of option 2.
+// stream serves POST of option 2.
 func (d *daprLocks) stream(c *call) (*answer, error) {
 	key, ttl, opts, err := d.asked(c)
 	if err != nil {

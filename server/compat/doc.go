@@ -1,6 +1,6 @@
-// Package compat serves the lock APIs of others on a lock server, so that their clients need no change. A handler has the
-// callers, the rights, the rates, the bounds, the log and the record of actions of its server. docs/compat.md has every
-// example of the documents of these APIs, with its answer.
+// Package compat serves other products' lock APIs on a lock server, so that their clients need no change. A handler
+// shares its server's callers, rights, rates, limits, log and record of actions. docs/compat.md has every example in the
+// documentation of these APIs, with its answer.
 //
 //	saasignal, err := compat.SaaSignal(s, "")
 //	terraform, err := compat.Terraform(s, "")

@@ -22,10 +22,10 @@ import (
 //
 //	mux.Handle("/rpc", compat.Forrst(s))
 //
-// The locks are those that services take with forrst.AtomicLock. Package forrst has the errors and their statuses. There are
-// also UNAUTHORIZED (401), FORBIDDEN (403), RATE_LIMITED (429), and INVALID_REQUEST for 405, 408, 413 and 415. A
-// force-release is recorded, and is refused if it cannot be recorded. A principal with prefixes needs one that begins with
-// "lock:".
+// The locks are the ones that services take with forrst.AtomicLock. Package forrst documents the errors and their
+// statuses. There are also UNAUTHORIZED (401), FORBIDDEN (403), RATE_LIMITED (429), and INVALID_REQUEST for 405, 408, 413
+// and 415. A force-release is recorded, and is refused if it cannot be recorded. A principal with prefixes needs a prefix
+// that begins with "lock:".
 func Forrst(s *server.Server) http.Handler {
 	return mount(s.Host(), []route{{http.MethodPost, "/", []string{"lock", "read", "operate"}, serveForrst}}, asForrstError)
 }
@@ -80,15 +80,15 @@ func (c *call) forrstFunctions() forrst.Functions {
 	}
 }
 
-// forrstCodes has the codes of the protocol for codes of problems. The five codes of the extension are those of joblock.
+// forrstCodes maps codes of problems to codes of the protocol. The five codes of the extension are the same as joblock's.
 var forrstCodes = map[string]string{
 	problem.Invalid: "INVALID_ARGUMENTS", problem.Request: "INVALID_REQUEST", problem.Auth: "UNAUTHORIZED", problem.Forbidden: "FORBIDDEN", problem.Rate: "RATE_LIMITED",
 	problem.Method: "INVALID_REQUEST", problem.TooLarge: "INVALID_REQUEST", problem.MediaType: "INVALID_REQUEST", problem.Slow: "INVALID_REQUEST",
 	problem.Internal: "INTERNAL_ERROR",
 }
 
-// forrstError returns err as an error of the protocol, and records the details for the log. Errors that package forrst has
-// a code for stay as they are.
+// forrstError returns err as an error of the protocol, and records the details for the log. Errors for which package
+// forrst has a code are returned unchanged.
 func (c *call) forrstError(err error) error {
 	if err == nil {
 		return nil
@@ -111,7 +111,7 @@ func forrstErrorOf(p *problem.Problem) *forrst.Error {
 	return &forrst.Error{Code: code, Message: cmp.Or(p.Detail, p.Title)}
 }
 
-// asForrstError answers a request of which no envelope was read.
+// asForrstError answers a request whose envelope was not read.
 func asForrstError(c *call, p *problem.Problem) {
 	c.WriteJSON(p.Status, "application/json", forrst.Refusal(forrstErrorOf(p)))
 }

@@ -26,18 +26,18 @@ const (
 //	POST /infra/locks/{key}/release  {token}              lock  200 {status}
 //	GET  /infra/locks/{key}                               read  200 {status, locked, expires_at, holder_id}
 //
-// The third column is the scope. Mount the handler at /infra/locks/. status is "ok". ttl_ms is from 1 to 60000 and at most
-// joblock.Config.MaxTTL. A token has at most 256 characters, and is no token of the routes under /v1. A key has 1 to 512
-// bytes, neither ".." nor a control character, and is otherwise a key of package joblock. A holder_id has at most 256
-// bytes. expires_at is when others can get the key; stop working before.
+// The third column is the scope. Mount the handler at /infra/locks/. status is "ok". ttl_ms is from 1 to 60000 and at
+// most joblock.Config.MaxTTL. A token has at most 256 characters, and cannot be used with the routes under /v1. A key has
+// 1 to 512 bytes, without ".." and control characters, and must be a valid key of package joblock. A holder_id has at
+// most 256 bytes. expires_at is when other callers can get the key, so stop working before then.
 //
-// Errors have the statuses of that API: 401, 409 and 429, and 400 for a bad value. 409 is the answer for each lock that the
-// token does not hold, also if the lock has no holder. 402 is never returned. If the store does not answer, the status is
-// 503.
+// Errors have the statuses of that API: 401, 409 and 429, and 400 for a bad value. The status is 409 whenever the token
+// does not hold the lock, even if the lock has no holder. 402 is never returned. If the store does not answer, the status
+// is 503.
 //
-// The prefix comes before the key in the path, and makes the key of its lock. With the prefix "", clients of other APIs
-// that lock the same key exclude those of this one. The error is joblock.ErrInvalid for a prefix that no key can begin
-// with.
+// The prefix is put in front of the key in the path to make the key of the lock. With the prefix "", clients of this API
+// and of other APIs exclude each other if they lock the same key. The error is joblock.ErrInvalid for a prefix that no
+// key can begin with.
 func SaaSignal(s *server.Server, prefix string) (http.Handler, error) {
 	if err := checkPrefix("prefix", prefix); err != nil {
 		return nil, err
@@ -78,7 +78,8 @@ func saasTTL(c *call, field *int64) (time.Duration, error) {
 	return ttl, nil
 }
 
-// tokenOf returns the token of a body, for the key of the path. A token that names no lock of the key is a conflict.
+// tokenOf returns the token of a body, for the key of the path. If the token does not name a lock on the key, the error
+// is a conflict.
 func (sig *saaSignal) tokenOf(c *call, text string) (joblock.Token, error) {
 	key, err := sig.keyOf(c)
 	if err != nil {

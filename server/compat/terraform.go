@@ -17,7 +17,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/problem"
 )
 
-// terraformPrefix is the default: a state named app does not share the lock of "joblock run app".
+// terraformPrefix is the default prefix. With it, a state named app does not share the lock of "joblock run app".
 const terraformPrefix = "terraform:"
 
 // Terraform returns a handler for the locking of Terraform's http backend. The state itself is kept by another server.
@@ -39,22 +39,23 @@ const terraformPrefix = "terraform:"
 //	}
 //
 // The password of the backend (TF_HTTP_PASSWORD) is the bearer token of the Server. The username is ignored, but must be
-// set: without one Terraform sends no password. The name may have slashes, but does not end in one. The ID in the lock info
-// names the holding. A repeated LOCK with the same ID gets the same answer. UNLOCK by the principal that sent LOCK releases
-// the lock. UNLOCK by another principal needs the scope operate, is recorded, and is refused if it cannot be recorded.
+// set: without it Terraform sends no password. The name may contain slashes, but must not end in one. The ID in the lock
+// info names the holding. A repeated LOCK with the same ID gets the same answer. An UNLOCK by the principal that sent
+// LOCK releases the lock. An UNLOCK by another principal needs the scope operate, is recorded, and is refused if it
+// cannot be recorded.
 //
-// "terraform force-unlock" asks for an ID and does not send it: its UNLOCK has no body. Such an UNLOCK needs the scope
-// operate, is recorded as well, and unlocks whichever Terraform has the lock. "joblock force-release" is safer, because it
-// names the holding to end. When a lock is held, Terraform shows the holder's ID in its message; under "Lock Info" it shows
-// the lock that it failed to get.
+// "terraform force-unlock" asks for an ID but does not send it: its UNLOCK has no body. Such an UNLOCK needs the scope
+// operate, is recorded as well, and unlocks whichever Terraform has the lock. "joblock force-release" is safer, because
+// it names the holding to end. When a lock is held, Terraform shows the holder's ID in its message; under "Lock Info" it
+// shows the lock that it failed to get.
 //
-// Terraform does not renew its locks. So the lease lasts as long as joblock.Config.MaxTTL: give the Server a Locker with
-// a MaxTTL above that of your longest run. The lock of a Terraform that has died stays until then, or until UNLOCK.
+// Terraform does not renew its locks, so a lease lasts joblock.Config.MaxTTL. Give the Server a Locker whose MaxTTL is
+// longer than your longest run. If a Terraform process dies, its lock stays until then, or until UNLOCK.
 //
 // Other answers: 404 for an UNLOCK of a free key, 409 for an UNLOCK with an ID other than the holder's, 410 for a LOCK
-// with an ID that was unlocked, and the errors of the routes under /v1.
+// with an ID that was already unlocked, and the errors of the routes under /v1.
 //
-// The prefix comes before the name in the path, and makes the key of its lock; "" means "terraform:". The error is
+// The prefix is put in front of the name in the path to make the key of the lock; "" means "terraform:". The error is
 // joblock.ErrInvalid for a prefix that no key can begin with.
 func Terraform(s *server.Server, prefix string) (http.Handler, error) {
 	if err := checkPrefix("prefix", prefix); err != nil {
@@ -98,7 +99,7 @@ type terraformMemo struct {
 // maxLockInfo bounds the lock info of Terraform, which is stored in the lock's memo.
 const maxLockInfo = 32 << 10
 
-// request returns the key of a request and the lock info that its body has.
+// request returns the key and the lock info of a request.
 func (t *terraformMount) request(c *call, text []byte) (key string, info lockInfo, err error) {
 	if len(text) > maxLockInfo {
 		return "", info, problem.New(http.StatusRequestEntityTooLarge, problem.TooLarge, "the lock info has more than %d bytes", maxLockInfo)
@@ -113,7 +114,7 @@ func (t *terraformMount) request(c *call, text []byte) (key string, info lockInf
 	return key, info, err
 }
 
-// key returns the key of a path. The name in the path may have slashes.
+// key returns the key for a path.
 func (t *terraformMount) key(c *call) (string, error) {
 	switch name := c.Request().PathValue("key"); {
 	case name == "":
@@ -150,7 +151,7 @@ func (t *terraformMount) lock(c *call) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Every refused LOCK has revealed the holder's ID, so the ID alone must not take the lock over.
+	// Every refused LOCK reveals the holder's ID, so the ID alone must not suffice to take the lock over.
 	rec, err := c.look("acquire", key)
 	if err != nil {
 		return nil, err
@@ -172,10 +173,10 @@ func (t *terraformMount) lock(c *call) (*answer, error) {
 	return ok(json.RawMessage(text))
 }
 
-// terraformName names the call that takes the lock. UNLOCK finds the owner by the same name.
+// terraformName names the call that takes a lock. UNLOCK derives the owner from the same name.
 func terraformName(key, id string) string { return fmt.Sprintf("terraform %q %q", key, id) }
 
-// terraformHolder answers 423 with the info of the holder. A holder other than Terraform has only a label.
+// terraformHolder answers 423 with the lock info of the holder. Of a holder other than Terraform only the label is known.
 func (c *call) terraformHolder(key string, held error) (*answer, error) {
 	rec, err := c.look("acquire", key)
 	if err != nil {
@@ -192,7 +193,7 @@ func (c *call) terraformHolder(key string, held error) (*answer, error) {
 	return &answer{Status: http.StatusLocked, Body: lockInfo{Who: rec.Holder, Created: rec.Since.UTC(), Path: c.Request().PathValue("key"), Info: "the holder has given no ID"}}, nil
 }
 
-// terraformMemoOf returns the memo of a record, nil if the present holder has not written it.
+// terraformMemoOf returns the memo of a record, or nil if the present holder did not write it.
 func (c *call) terraformMemoOf(rec driver.Record) (*terraformMemo, error) {
 	var memo terraformMemo
 	if json.Unmarshal(rec.Memo, &memo) != nil || memo.ID == "" {
@@ -244,7 +245,7 @@ func (t *terraformMount) unlock(c *call) (*answer, error) {
 	return empty(c.forceOf(rec, "terraform force-unlock"))
 }
 
-// unlockAny is UNLOCK without a body.
+// unlockAny serves an UNLOCK without a body.
 func (t *terraformMount) unlockAny(c *call) error {
 	key, err := t.key(c)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// cluster collects what all processes do to the locks, jobs and cron jobs of a store.
+// cluster collects what all processes do with the locks, jobs and cron jobs of a store.
 type cluster struct {
 	desk  *ops.Desk
 	cfg   Config
 	descs map[string]*prometheus.Desc
 
-	ctx    context.Context // of the looks; ends when close begins
+	ctx    context.Context // the context of the looks; ends when close begins
 	cancel context.CancelFunc
-	mu     sync.Mutex // so that nothing is added to busy after that
+	mu     sync.Mutex // ensures that nothing is added to busy after that
 	busy   sync.WaitGroup
 
 	locks  look[lockFigures]
@@ -39,7 +39,7 @@ type cluster struct {
 }
 
 const (
-	// mostGroups bounds how many groups of keys have a label.
+	// mostGroups is how many groups of keys have a label of their own.
 	mostGroups = 200
 
 	walkTime = 30 * time.Minute // bounds a walk over all locks
@@ -132,8 +132,8 @@ func (c *cluster) Collect(to chan<- prometheus.Metric) {
 	e.emit(metric.BuildInfo, 1, version(), runtime.Version())
 }
 
-// version returns the version of the toolkit that the program was built with. The command joblock built in a checkout has
-// that of the command: the modules of a release have one version.
+// version returns the version of the toolkit that the program was built with. For the command joblock, built in a
+// checkout, it is the version of the command, because all modules of a release have the same version.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -175,7 +175,7 @@ func (e emitter) flag(m metric.Metric, is bool, labels ...string) {
 
 func unix(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
 
-// lockFigures are what a walk over all locks has found.
+// lockFigures are the results of a walk over all locks.
 type lockFigures struct {
 	ended  time.Time
 	took   time.Duration
@@ -203,7 +203,7 @@ func (c *cluster) readLocks(ctx context.Context) (lockFigures, error) {
 		switch l.Role {
 		case ops.RoleLock, ops.RolePermit, ops.RoleSlot, ops.RoleNext:
 		case ops.RoleGate:
-			line++ // the holder of the gate is first, and also in the line of a permit
+			line++ // the holder of the gate is the first in line, and also waits for a permit
 		default:
 			continue
 		}
@@ -282,7 +282,7 @@ func (e emitter) keeper(k *ops.Keeper) {
 		if !p.DryRun {
 			working++
 		}
-		if p.Problem != "" || seen[p.Holder] { // without figures, or two keepers of a process
+		if p.Problem != "" || seen[p.Holder] { // there are no stats, or another keeper of the same process was counted
 			continue
 		}
 		seen[p.Holder] = true
@@ -316,7 +316,7 @@ func (e emitter) outbox(b ops.Outbox) {
 	e.emit(metric.OutboxReported, unix(b.At.Time), b.Name)
 }
 
-// cronFigures are the cron jobs of a scope.
+// cronFigures are the results for the cron jobs of a scope.
 type cronFigures struct {
 	scope     string
 	nodes     int
@@ -404,7 +404,8 @@ func (e emitter) cron(f cronFigures) {
 	}
 }
 
-// lastRuns emits when the newest run that is done or has enqueued its task ended, and how long the newest that has ended took.
+// lastRuns emits when the newest successful run ended, which may only have enqueued its task, and how long the newest
+// ended run took.
 func (e emitter) lastRuns(scope string, j ops.CronJob) {
 	done, ended := ops.Time{}, false
 	for _, run := range j.Runs() { // the newest first

@@ -11,12 +11,12 @@ import (
 	"github.com/joblock/toolkit/scheduler/admin"
 )
 
-// mostJobs bounds how many cron jobs of all scopes together have a label of their own. The others of a scope share the
-// label metric.Other.
+// mostJobs is how many cron jobs, of all scopes together, have a label of their own. The remaining jobs of a scope share
+// the label metric.Other.
 const mostJobs = 500
 
-// shares returns how many jobs of each scope have a label of their own, if the scopes have the given numbers of jobs. A scope
-// with few jobs has all of them, however many the other scopes have.
+// shares returns how many jobs of each scope get a label of their own. The parameter jobs has the number of jobs of each
+// scope. In a scope with few jobs all of them get one, however many jobs the other scopes have.
 func shares(jobs []int) []int {
 	own := make([]int, len(jobs))
 	order := make([]int, len(jobs))
@@ -32,14 +32,14 @@ func shares(jobs []int) []int {
 	return own
 }
 
-// others combines the cron jobs of a scope that have no label of their own. The counts of a job may restart and jobs come
-// and go, but a counter must only grow, so others sums what was counted from look to look.
+// others combines the cron jobs of a scope that have no label of their own. The counts of a job may restart, and jobs
+// come and go, but a counter must only grow, so others sums up the increases from look to look.
 type others struct {
 	counts admin.Counts
 	last   map[string]admin.Counts // of the latest look, by the name of the job
 }
 
-// bound leaves mostJobs jobs in the figures of all scopes: the first of each scope, by name.
+// bound leaves mostJobs jobs in the figures of all scopes together: the first jobs of each scope, by name.
 func (c *cluster) bound(all []cronFigures) {
 	var jobs []int
 	for _, f := range all {
@@ -55,12 +55,12 @@ func (c *cluster) bound(all []cronFigures) {
 	}
 }
 
-// take replaces the jobs from the index own on by one job.
+// take replaces all jobs from the index own on by a single one.
 func (o *others) take(f *cronFigures, own int) {
 	if i := slices.IndexFunc(f.jobs, func(j ops.CronJob) bool { return j.Name == metric.Other }); i >= 0 && i < own && own < len(f.jobs) {
 		f.jobs[i], f.jobs[own-1] = f.jobs[own-1], f.jobs[i]
 		f.intervals[i], f.intervals[own-1] = f.intervals[own-1], f.intervals[i]
-		own-- // the name is that of the others
+		own-- // a job has the name of the combined one, so it must be a part of it
 	}
 	last := make(map[string]admin.Counts)
 	for _, j := range f.jobs[own:] {
@@ -76,7 +76,7 @@ func (o *others) take(f *cronFigures, own int) {
 	f.jobs, f.intervals = together(f.jobs, f.intervals, own, o.counts)
 }
 
-// add returns sum plus what has been counted since before. A count that is lower than before has restarted.
+// add returns sum plus the increases from before to now. A count that is lower than before has restarted from 0.
 func add(sum, now, before admin.Counts) admin.Counts {
 	to, from := countsOf(&sum), countsOf(&before)
 	for i, n := range countsOf(&now) {
@@ -93,8 +93,9 @@ func countsOf(c *admin.Counts) [9]*int64 {
 	return [...]*int64{&c.Done, &c.Enqueued, &c.Failed, &c.Cancelled, &c.Lost, &c.TakenOver, &c.Missed, &c.Overlapped, &c.Paused}
 }
 
-// together replaces the jobs from the index own on by one: the one that has not succeeded for longest, relative to its
-// interval, with the worst values of all of them. So an alert about it is an alert about any of them.
+// together replaces all jobs from the index own on by a single one: the job that has gone longest without success,
+// relative to its interval, with the worst values of all these jobs. So an alert on it means that one of these jobs needs
+// attention.
 func together(jobs []ops.CronJob, intervals []time.Duration, own int, counts admin.Counts) ([]ops.CronJob, []time.Duration) {
 	stalest, most := own, time.Duration(0)
 	paused, waiting := true, 0
@@ -123,7 +124,8 @@ func together(jobs []ops.CronJob, intervals []time.Duration, own int, counts adm
 	return append(slices.Clip(jobs[:own]), j), append(slices.Clip(intervals[:own]), intervals[stalest])
 }
 
-// staleness returns for how much longer than two intervals a job has not succeeded, as JoblockCronStale measures it.
+// staleness returns how much longer than two intervals a job has gone without success, as the alert JoblockCronStale
+// measures it.
 func staleness(j ops.CronJob, interval time.Duration) time.Duration {
 	var success time.Time
 	for _, run := range j.Runs() {

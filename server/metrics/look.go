@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// look is something that is read from the store now and then, and shared by all scrapes.
+// look is a value that is read from the store now and then, and shared by all scrapes.
 type look[T any] struct {
 	part  string
 	every time.Duration
@@ -68,7 +68,7 @@ func (l *look[T]) do(ctx context.Context, done chan struct{}) {
 	l.silent = true
 }
 
-// latest returns the value of the latest reading, or nil if it has failed. It waits for a reading that is under way until
+// latest returns the value of the latest reading, or nil if that failed. It waits for a reading that is under way until
 // the channel late has a value.
 func (l *look[T]) latest(late <-chan struct{}) *T {
 	l.mu.Lock()

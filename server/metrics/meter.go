@@ -34,7 +34,7 @@ func newMeter() *meter {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: d.Prometheus(), Help: d.Help, Buckets: d.Buckets}, d.PrometheusLabels()),
 		waits:    gauge(metric.HTTPWaits), streams: gauge(metric.HTTPStreams),
 	}
-	// A counter that first appears as 1 shows no increase, so those that alerts watch start at 0.
+	// A counter that first appears as 1 shows no increase, so the counters that alerts use start at 0.
 	for _, code := range refusals {
 		m.failures.WithLabelValues(code)
 	}
@@ -46,7 +46,7 @@ func newMeter() *meter {
 	return m
 }
 
-// refusals are the codes of requests that are refused because of who sends them.
+// refusals are the codes of requests that are refused because of their sender.
 var refusals = []string{"AUTH_REQUIRED", "AUTH_UNAVAILABLE", "FORBIDDEN"}
 
 func (m *meter) all() []prometheus.Collector {

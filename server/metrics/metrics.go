@@ -19,28 +19,28 @@ import (
 	"github.com/joblock/toolkit/server"
 )
 
-// Config configures New. Locks is required. The zero value of each other field means its default.
+// Config configures New. Locks is required. The zero value of any other field means its default.
 type Config struct {
-	// Locks reads the locks. Close the Metrics before Locks.
+	// Locks is the Locker whose store is read. Close the Metrics before Locks.
 	Locks *joblock.Locker
 
-	// Store, unless nil, is the store of Locks, made by redisstore.New. The doctor then looks at its servers, too.
+	// Store, unless nil, is the store of Locks, made by redisstore.New. With it the doctor checks the servers, too.
 	Store driver.Store
 
-	// Databases are the databases of asynq whose tasks have locks: the doctor compares their queues with those of jobs that
-	// have locks.
+	// Databases are the asynq databases whose tasks have locks. The doctor compares their queues with the queues of jobs
+	// that have locks.
 	Databases []server.Database
 
-	// CronScopes are the scopes of cron jobs that have metrics: scheduler.Config.Scope. Default all that any scheduler has
-	// had, while those of server.Config are none by default. At most 500 cron jobs have series of their own; the others of a
-	// scope have the label job="_OTHER" together.
+	// CronScopes are the scopes of cron jobs that have metrics: scheduler.Config.Scope. Default: all scopes that any
+	// scheduler has had, although server.Config defaults to none. At most 500 cron jobs have series of their own; the
+	// remaining ones of a scope share the label job="_OTHER".
 	CronScopes []string
 
-	// KeyGroup returns the label joblock_key_group for a key, as in promobserver.Config. The first 200 groups of a walk have
-	// a label of their own, and all others "_OTHER". Default: the label is empty.
+	// KeyGroup returns the label joblock_key_group for a key, as in promobserver.Config. The first 200 groups of a walk
+	// have a label of their own, and all others share "_OTHER". Default: the label is empty.
 	KeyGroup func(key string) string
 
-	// Every is the age up to which a scrape uses the figures of the last look at the store, from one second to an hour.
+	// Every is the age up to which a scrape uses the results of the latest look at the store, from one second to an hour.
 	// Default 30 s.
 	Every time.Duration
 
@@ -51,10 +51,10 @@ type Config struct {
 	// 0.05. See joblock.ListOptions.
 	Share float64
 
-	// Registry gets all metrics. Default one of its own, which also has those of the Go runtime and the process.
+	// Registry gets all metrics. Default: a new one, which also has the metrics of the Go runtime and the process.
 	Registry *prometheus.Registry
 
-	// Logger logs when looks begin to fail. Default slog.Default().
+	// Logger logs when looks start to fail. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -134,14 +134,14 @@ func (m *Metrics) Waiting(w server.MeteredWait) { m.meter.waiting(w) }
 // Action implements server.Meter.
 func (m *Metrics) Action(a server.MeteredAction) { m.meter.action(a) }
 
-// Registry is where the metrics are. A program can register its own metrics there.
+// Registry returns the registry of the metrics. A program can register its own metrics there.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
-// Handler serves the metrics of the Registry, in the formats of Prometheus. It serves at most four scrapes at a time.
+// Handler serves the metrics of the Registry, in the formats of Prometheus, to at most four scrapes at a time.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// Close ends the looks that are under way, and returns when they have ended, or the cause of ctx if ctx ends first. After
-// Close, a scrape has no metrics of the cluster.
+// Close ends the looks that are under way. It returns when they have ended, or with the cause of ctx if ctx ends first.
+// After Close, a scrape has no metrics of the cluster.
 func (m *Metrics) Close(ctx context.Context) error { return m.cluster.close(ctx) }

@@ -4,10 +4,10 @@
 //	charge := func(ctx context.Context, req *forrst.Request) *forrst.Response { … }
 //	mux.Handle("POST /rpc", forrst.Handler(forrst.AtomicLock(locks, charge, nil)))
 //
-// [AtomicLock] is the middleware: a call with the extension runs under the lock that the extension asks for, and every
-// other call runs as before. AtomicLock also serves the functions release and status of the extension, and force-release if
-// the service allows it. [Handler] serves a Function over HTTP; a service with a transport of its own calls the Function
-// itself. A lock server serves the three functions too: see Forrst in package compat.
+// [AtomicLock] is the middleware: a call with the extension runs under the lock that it requests, and every other call
+// runs as before. AtomicLock also serves the extension's functions release and status, and force-release if the service
+// allows it. [Handler] serves a Function over HTTP; a service with another transport calls the Function itself. A lock
+// server serves the three functions too: see Forrst in package compat.
 //
 // # The extension
 //
@@ -23,16 +23,16 @@
 //
 // # What is promised
 //
-// A lock is not renewed. The context of the function carries the lock (see joblock.FromContext), and ends with cause
-// joblock.ErrLost at the time expires_at of the answer, if not before. Send the fence of the lock along to the resource
-// that the lock protects.
+// A lock is not renewed. The context of the function carries the lock (see joblock.FromContext), and ends with the cause
+// joblock.ErrLost no later than at the answer's expires_at. Send the fence of the lock to the resource that the lock
+// protects.
 //
-// With auto_release the lock is released when the function has returned, also with errors, or has panicked. Without it, the
-// lock stays until expires_at, or until a caller releases it with the function release, key and owner. If the function
-// panics, no caller has received the owner, and the lock is released.
+// With auto_release the lock is released when the function has returned, even with errors, or has panicked. Without it,
+// the lock stays until expires_at, or until a caller releases it by calling the function release with the key and the
+// owner. If the function panics, no caller receives the owner, so the lock is released.
 //
-// An owner is a capability: any caller that has it can release the lock, so the function status shows only its digest. The
-// same owner used twice names both locks: choose a new owner for each lock, or none.
+// An owner is a capability: any caller that has it can release the lock, so the function status shows only its digest. If
+// an owner is used for two locks, it can release both: choose a new owner for each lock, or none.
 //
 // A lock with scope "function" can have the key of a lock with scope "global": function "a" with key "b:c", and key "a:b:c".
 // The two then exclude each other.
@@ -50,6 +50,6 @@
 //	DEADLINE_EXCEEDED        408     the context of the call ended during the wait
 //	INTERNAL_ERROR           500     a fault of the service
 //
-// Over HTTP, and of Handler, there are also PARSE_ERROR, INVALID_REQUEST and INVALID_PROTOCOL_VERSION (400), and
+// Over HTTP, and with Handler, there are also PARSE_ERROR, INVALID_REQUEST and INVALID_PROTOCOL_VERSION (400), and
 // FUNCTION_NOT_FOUND and VERSION_NOT_FOUND (404).
 package forrst

@@ -52,7 +52,7 @@ type Response struct {
 	Extensions []Extension `json:"extensions,omitempty"`
 }
 
-// Error is one error of a Response. Message is for people and has no secrets.
+// Error is one error of a Response. Message is for display and contains no secrets.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -72,7 +72,7 @@ func (r *Request) Refuse(e *Error) *Response {
 	return &Response{Protocol: version, ID: &r.ID, Errors: []*Error{e}}
 }
 
-// Refusal returns the response to a request of which not even the ID can be read.
+// Refusal returns the response to a request whose ID cannot be read.
 func Refusal(e *Error) *Response { return &Response{Protocol: version, Errors: []*Error{e}} }
 
 // statuses has the status of each code over HTTP. Other codes are 400.
@@ -87,7 +87,7 @@ var statuses = map[string]int{
 	"FUNCTION_DISABLED": http.StatusServiceUnavailable,
 }
 
-// Status returns the status of the response over HTTP: 200, that of its error, or 400 for several errors.
+// Status returns the HTTP status of the response: 200, the status of its error, or 400 for several errors.
 func (r *Response) Status() int {
 	switch len(r.Errors) {
 	case 0:
@@ -125,8 +125,9 @@ func errorf(code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// ErrorOf returns the Error for an error of a function of the extension: err itself if it is an *Error, and the Error that
-// the package comment has for an error of package joblock. Any other error is an INTERNAL_ERROR without the text of err.
+// ErrorOf returns the Error for an error of one of the extension's functions. If err is an *Error, it returns err; for an
+// error of package joblock, it returns the Error in the table of the package comment. Any other error becomes an
+// INTERNAL_ERROR without the text of err.
 func ErrorOf(err error) *Error {
 	var own *Error
 	var lock *joblock.Error
@@ -148,7 +149,7 @@ func ErrorOf(err error) *Error {
 	return errorf(codeInternal, "The request could not be served")
 }
 
-// ParseRequest reads a request. If the request cannot be served, the Response says why, and is the answer.
+// ParseRequest parses a request. If it cannot be served, ParseRequest returns the Response to send instead.
 func ParseRequest(text []byte) (*Request, *Response) {
 	var req Request
 	if err := json.Unmarshal(text, &req); err != nil {
@@ -176,7 +177,7 @@ func ParseRequest(text []byte) (*Request, *Response) {
 	return &req, nil
 }
 
-// decode reads one JSON object into v, and refuses fields that v does not know.
+// decode decodes one JSON object into v, and refuses unknown fields.
 func decode(what string, text json.RawMessage, v any) *Error {
 	if text = bytes.TrimSpace(text); len(text) == 0 || text[0] != '{' {
 		return errorf(codeArguments, "%s is missing, or no object", what)

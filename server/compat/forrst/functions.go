@@ -17,8 +17,8 @@ const (
 // Function serves the requests for a function, or for several functions.
 type Function func(ctx context.Context, req *Request) *Response
 
-// Functions are the functions of the extension. A field that is nil is a function that does not exist. key is the key of a
-// lock, which begins with "lock:". The errors are those of a joblock.Locker, or *Error.
+// Functions are the functions of the extension. A nil field means that the function does not exist. The parameter key is
+// the key of a lock, which begins with "lock:". The errors are those of a joblock.Locker, or an *Error.
 type Functions struct {
 	Release      func(ctx context.Context, key, owner string) error
 	ForceRelease func(ctx context.Context, key string) error
@@ -61,7 +61,7 @@ type status struct {
 	Remaining  *int64 `json:"ttl_remaining,omitempty"` // in whole seconds
 }
 
-// owned reports whether the function with this name is one of the extension.
+// owned reports whether this is the name of a function of the extension.
 func owned(function string) bool { return strings.HasPrefix(function, functionsPrefix) }
 
 // Call serves a request for a function of the extension.
@@ -77,7 +77,7 @@ func (f Functions) Call(ctx context.Context, req *Request) *Response {
 	return req.Refuse(&e)
 }
 
-// call returns the result of a function. The key is for the details of the error.
+// call returns the result of a function, and the key for the details of an error.
 func (f Functions) call(ctx context.Context, req *Request) (result any, key string, err error) {
 	name := strings.TrimPrefix(req.Call.Function, functionsPrefix)
 	known := name == "release" && f.Release != nil || name == "force-release" && f.ForceRelease != nil || name == "status" && f.Status != nil
@@ -116,7 +116,7 @@ func (f Functions) call(ctx context.Context, req *Request) (result any, key stri
 	return statusOf(st), args.Key, err
 }
 
-// keyPrefix begins the key of each lock of the extension. It leaves locks with other keys alone.
+// keyPrefix begins the key of each lock of the extension. The extension cannot touch locks with other keys.
 const keyPrefix = "lock:"
 
 func checkFull(key string) *Error {

@@ -12,8 +12,8 @@ import (
 // maxBody bounds the body of a request to Handler.
 const maxBody = 1 << 20
 
-// Handler serves f over HTTP: a POST with a request of at most a mebibyte as application/json. The status is that of
-// [Response.Status]; 405, 413 and 415 are for requests that f does not get.
+// Handler serves f over HTTP: a POST with a request of at most a mebibyte as application/json. The status is
+// [Response.Status], or 405, 413 or 415 for a request that f does not get.
 func Handler(f Function) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse := func(status int, message string) {

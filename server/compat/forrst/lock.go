@@ -20,11 +20,12 @@ type Config struct {
 	// MaxBlock bounds the option block. Default one minute.
 	MaxBlock time.Duration
 
-	// MaxWaiting bounds how many calls wait for their locks at a time. A call beyond the bound does not wait. Default 1,000.
+	// MaxWaiting is how many calls may wait for their locks at a time. Further calls do not wait. Default 1,000.
 	MaxWaiting int
 
-	// ForceRelease serves the function force-release: it checks whether the caller may do that, and calls
-	// joblock.Locker.ForceRelease. To refuse, return an *Error with the code FORBIDDEN. Default: there is no such function.
+	// ForceRelease serves the function force-release: it must check the caller's rights, and call
+	// joblock.Locker.ForceRelease. To refuse, return an *Error with the code FORBIDDEN. Default: there is no such
+	// function.
 	ForceRelease func(ctx context.Context, key string) error
 
 	// Logger logs releases that failed. Default slog.Default().
@@ -32,8 +33,8 @@ type Config struct {
 }
 
 // AtomicLock returns a Function that runs next under the lock that the request's extension asks for. cfg may be nil. If
-// locks or next is nil, or cfg has a negative bound, every request is refused with INTERNAL_ERROR: a misconfigured service
-// must not run without its locks.
+// locks or next is nil, or cfg has a negative bound, the Function refuses every request with INTERNAL_ERROR: a
+// misconfigured service must not run without its locks.
 func AtomicLock(locks *joblock.Locker, next Function, cfg *Config) Function {
 	l := &locker{locks: locks, next: next, functions: LocksOf(locks)}
 	if cfg != nil {
@@ -75,12 +76,12 @@ type options struct {
 type wish struct {
 	key, scope, full string
 	ttl, block       time.Duration
-	waits            duration // block as received
+	waits            duration // the option block as received
 	owner            *string
 	keep             bool // auto_release is false
 }
 
-// data is what a response says of a lock that was taken.
+// data is the extension's data in a response about a lock that was taken.
 type data struct {
 	Key       string `json:"key"`
 	Acquired  bool   `json:"acquired"`
@@ -89,7 +90,7 @@ type data struct {
 	ExpiresAt stamp  `json:"expires_at"`
 }
 
-// refused is what a response says of a lock that was not taken.
+// refused is the extension's data in a response about a lock that was not taken.
 type refused struct {
 	Key      string `json:"key"`
 	Acquired bool   `json:"acquired"`
@@ -128,7 +129,7 @@ func (l *locker) answer(ctx context.Context, req *Request) *Response {
 	return req.Refuse(errorf(codeInternal, "The function has given no answer"))
 }
 
-// wishOf returns what a request asks for, nil for a request without the extension.
+// wishOf returns what a request asks for, or nil for a request without the extension.
 func (l *locker) wishOf(req *Request) (*wish, *Error) {
 	var found *Extension
 	for i := range req.Extensions {
@@ -164,7 +165,7 @@ func (l *locker) wishOf(req *Request) (*wish, *Error) {
 	if w.ttl, e = o.TTL.length("options.ttl"); e != nil {
 		return nil, e
 	}
-	// The Locker checks everything else, and counts a TTL of 0 as its default.
+	// The Locker checks everything else, but treats a TTL of 0 as its default.
 	if most := (*core.Locker)(l.locks).Settings().MaxTTL; w.ttl < driver.MinPeriod || w.ttl > most {
 		return nil, errorf(codeArguments, "options.ttl is %s, must be at least %s and at most %s", o.TTL, driver.MinPeriod, most)
 	}
@@ -185,7 +186,8 @@ func (l *locker) wishOf(req *Request) (*wish, *Error) {
 func (l *locker) acquire(ctx context.Context, w *wish) (*joblock.Lock, error) {
 	opts := []joblock.AcquireOption{joblock.TTL(w.ttl), joblock.NoRenew()}
 	if w.owner == nil {
-		// The document has a UUID. The owners that joblock makes for locks without renewal begin with a mark.
+		// The extension's specification asks for a UUID. Owners that joblock makes for locks without renewal begin with a
+		// mark.
 		opts = append(opts, joblock.Owner(uuid.NewString()))
 	} else {
 		opts = append(opts, joblock.Owner(*w.owner))
@@ -226,8 +228,9 @@ func (l *locker) run(ctx context.Context, req *Request, w *wish, lock *joblock.L
 	inside, stop := lock.Context(ctx)
 	returned := false
 	defer func() {
-		stop() // goroutines that the function has left must stop before the release
-		// A client that did not choose the owner, and has disconnected, will never know the owner, so keeping the lock is useless.
+		stop() // goroutines that the function left behind must stop before the release
+		// If the client did not choose the owner and has disconnected, it will never know the owner, so keeping the lock
+		// would be useless.
 		if returned && w.keep && (w.owner != nil || ctx.Err() == nil) {
 			l.keep(context.WithoutCancel(ctx), lock, expires)
 			return

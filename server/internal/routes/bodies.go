@@ -36,8 +36,8 @@ type Granted struct {
 // RenewRequest says which lease to begin.
 type RenewRequest struct {
 	Token   string `json:"token,omitempty"`
-	TTL     *int64 `json:"ttl_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"`     // default that of the token
-	Reserve *int64 `json:"reserve_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"` // how long the key of a job's lock stays reserved after the lease; default as it is
+	TTL     *int64 `json:"ttl_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"`     // default: the TTL of the token
+	Reserve *int64 `json:"reserve_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"` // how long the key of a job's lock stays reserved after the lease; default: the present value
 }
 
 // Renewed is a lease that has begun.
@@ -56,7 +56,7 @@ type ReleaseRequest struct {
 	Reason string `json:"reason,omitempty" jsonschema:"maxLength=256"`
 }
 
-// Released says that the lock is free. Already says that it had ended before, and Ended how.
+// Released says that the lock is free. Already says that it had ended before the request, and Ended how.
 type Released struct {
 	Key      string       `json:"key"`
 	Released bool         `json:"released"`
@@ -72,7 +72,7 @@ type ParkRequest struct {
 	Reserve *int64 `json:"reserve_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"` // how long the key stays reserved
 }
 
-// Parked is the token of a key that is reserved.
+// Parked is the token for a key that is reserved.
 type Parked struct {
 	Key      string        `json:"key"`
 	Token    joblock.Token `json:"token"`
@@ -84,31 +84,31 @@ type Parked struct {
 // ResumeRequest says which lock to take over.
 type ResumeRequest struct {
 	Token   string `json:"token,omitempty"`
-	Job     string `json:"job,omitempty"`                                                     // for which the lock is parked
-	TTL     *int64 `json:"ttl_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"`       // default that of the token
+	Job     string `json:"job,omitempty"`                                                     // the job that the lock is parked for
+	TTL     *int64 `json:"ttl_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"`       // default: the TTL of the token
 	Holder  string `json:"holder,omitempty" jsonschema:"maxLength=256"`                       // A label of the holder, for people.
-	Reserve *int64 `json:"reserve_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"`   // how long the key stays reserved after the lease; default as it was parked
+	Reserve *int64 `json:"reserve_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"`   // how long the key stays reserved after the lease; default: the value from the park
 	Name    string `json:"-" header:"Idempotency-Key" jsonschema:"minLength=1,maxLength=128"` // Makes the request repeatable, also through another replica.
 }
 
-// HoldRequest says which lock a stream holds: that of Key or, if Token is set, that of a token.
+// HoldRequest says which lock a stream holds: the lock of Key or, if Token is set, the lock of the token.
 type HoldRequest struct {
 	Key          string `json:"key,omitempty" jsonschema:"maxLength=512"`
 	Token        string `json:"token,omitempty"`
-	Job          string `json:"job,omitempty"` // with a token: for which the lock is parked
+	Job          string `json:"job,omitempty"` // with a token: the job that the lock is parked for
 	TTL          *int64 `json:"ttl_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"`
-	Wait         *int64 `json:"wait_ms,omitempty" jsonschema:"minimum=0,maximum=31622400000"` // default as long as it takes
+	Wait         *int64 `json:"wait_ms,omitempty" jsonschema:"minimum=0,maximum=31622400000"` // default: as long as it takes
 	Holder       string `json:"holder,omitempty" jsonschema:"maxLength=256"`
 	Limit        *int64 `json:"limit,omitempty" jsonschema:"minimum=1,maximum=256"`
 	MaxHold      *int64 `json:"max_hold_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"`       // default no bound
-	OnDisconnect string `json:"on_disconnect,omitempty" jsonschema:"enum=release,enum=lapse,enum=park"` // what to do with the lock when the client is gone; default release
+	OnDisconnect string `json:"on_disconnect,omitempty" jsonschema:"enum=release,enum=lapse,enum=park"` // what to do with the lock when the client has disconnected; default release
 	Reserve      *int64 `json:"reserve_ms,omitempty" jsonschema:"minimum=1,maximum=31622400000"`        // how long the key stays reserved when the server closes, or with "park"; default a minute
 }
 
 // HoldLine is a line of a stream. Fields that a type does not have are left out.
 type HoldLine struct {
 	Type    string         `json:"type" jsonschema:"enum=waiting,enum=lock-acquired,enum=ping,enum=lock-lost,enum=error,enum=released,enum=draining"`
-	Ahead   *int           `json:"ahead,omitempty"` // how many are served before
+	Ahead   *int           `json:"ahead,omitempty"` // how many waiters are served first
 	Key     string         `json:"key,omitempty"`
 	Token   *joblock.Token `json:"token,omitempty"`
 	Fence   int64          `json:"fence,omitempty"`
@@ -129,10 +129,10 @@ type EnqueueRequest struct {
 	Payload       json.RawMessage `json:"payload,omitempty"`             // JSON; or
 	PayloadBase64 *string         `json:"payload_base64,omitempty"`      // any bytes
 	Queue         string          `json:"queue,omitempty"`               // default "default"
-	TaskID        string          `json:"task_id,omitempty"`             // default a new one, or one that is derived from the Idempotency-Key
+	TaskID        string          `json:"task_id,omitempty"`             // default: a random ID, or one derived from the Idempotency-Key
 	MaxRetry      *int64          `json:"max_retry,omitempty" jsonschema:"minimum=0,maximum=1000"`
 	Timeout       *int64          `json:"timeout_ms,omitempty" jsonschema:"minimum=1"`   // of an attempt
-	Delay         *int64          `json:"delay_ms,omitempty" jsonschema:"minimum=1"`     // before the first attempt
+	Delay         *int64          `json:"delay_ms,omitempty" jsonschema:"minimum=1"`     // how long to wait before the first attempt
 	Retention     *int64          `json:"retention_ms,omitempty" jsonschema:"minimum=1"` // how long asynq keeps the completed task
 
 	Until      string `json:"until,omitempty" jsonschema:"enum=done,enum=started"`                                                          // one job per key: how long the key is taken; default until the job is done
@@ -156,7 +156,7 @@ type Enqueued struct {
 	Queue     string `json:"queue"`
 	TaskID    string `json:"task_id"`
 	State     string `json:"state,omitempty"`
-	Repeated  bool   `json:"repeated,omitempty"`         // an earlier request of the same name has enqueued it
+	Repeated  bool   `json:"repeated,omitempty"`         // an earlier request with the same name has enqueued it
 	Duplicate bool   `json:"duplicate,omitempty"`        // it is the task that had the key before
 	Replaced  string `json:"replaced_task_id,omitempty"` // the task whose place it takes
 	Waits     bool   `json:"waits,omitempty"`            // in the line of the key
@@ -179,7 +179,7 @@ type Health struct {
 	Status string `json:"status"`
 }
 
-// List is the answer of a route with many items. Next continues a list. More says that a list was cut off.
+// List is the answer of a route with many items. More says that the list is incomplete.
 type List[T any] struct {
 	Items []T    `json:"items"`
 	Next  string `json:"next,omitempty"` // the cursor of the next page; absent at the end
@@ -188,11 +188,11 @@ type List[T any] struct {
 
 // Page says which part of a list to return.
 type Page struct {
-	Cursor string `query:"cursor"`                                    // next of the page before
+	Cursor string `query:"cursor"`                                    // the "next" of the previous page
 	Limit  int    `query:"limit" jsonschema:"minimum=1,maximum=1000"` // The maximum number of items; default 100.
 }
 
-// First bounds a list that has one page.
+// First bounds a list that has only one page.
 type First struct {
 	Limit int `query:"limit" jsonschema:"minimum=1,maximum=1000"` // The maximum number of items; default 100.
 }
@@ -250,7 +250,7 @@ type SequencesQuery struct {
 	First
 }
 
-// DoctorAnswer is what the doctor says. More says that not everything was looked at.
+// DoctorAnswer is what the doctor reports. More says that not everything was checked.
 type DoctorAnswer struct {
 	ops.Report
 	More bool `json:"more,omitempty"`

@@ -1,5 +1,5 @@
-// Package routes is the table of the lock server's routes. The mux of package server, openapi.json and the calls of package
-// client come from it.
+// Package routes is the table of the lock server's routes. The mux of package server, openapi.json and the calls of
+// package client are generated from it.
 package routes
 
 import (
@@ -17,10 +17,10 @@ type Row struct {
 	Doc    string // one sentence
 
 	Keyed bool // also served with the key in the path: see Paths
-	Lists bool // reads much of the store: has a rate of its own
-	Acts  bool // does something for an operator: has a rate of its own, and is recorded
+	Lists bool // it reads much of the store, so it has a rate of its own
+	Acts  bool // it performs an operator's action, so it has a rate of its own and is recorded
 
-	Errors []int  // statuses, apart from those that every route has
+	Errors []int  // statuses in addition to those that every route has
 	Fence  bool   // the answer has the header Joblock-Fence
 	ETag   bool   // the answer has an ETag
 	Stream string // a content type of lines of type Line that the route can answer with
@@ -29,13 +29,13 @@ type Row struct {
 	Request, Answer, Line reflect.Type
 }
 
-// The scopes that are not the name of one right.
+// The values of Scope that are not the name of a right.
 const (
 	Any  = "any"
 	None = ""
 )
 
-// Paths returns the paths of the route. A Keyed one has a second path, with the key in it.
+// Paths returns the paths of the route. A Keyed route also has a path with the key in it.
 func (r *Row) Paths() []string {
 	switch {
 	case !r.Keyed:
@@ -68,7 +68,7 @@ func add[Req, Res any](method, path, scope, doc string, row Row) *Route[Req, Res
 	return r
 }
 
-// The statuses of calls about a lock, and of an action that names what was seen by If-Match.
+// Statuses of calls about a lock, and of actions that name in If-Match what the operator has seen.
 var (
 	ofLock = []int{http.StatusNotFound, http.StatusConflict, http.StatusGone}
 	ifSeen = []int{http.StatusPreconditionFailed, http.StatusPreconditionRequired}
@@ -114,7 +114,7 @@ var (
 	CronCount   = get[ops.CronRange, Count]("/v1/cron/{name}/backfill", "read", "How many ticks a backfill of a range would execute.", Row{Errors: []int{http.StatusNotFound}})
 )
 
-// acts has the routes of what operators do, by the type of the action.
+// acts has the routes of operators' actions, by the type of the action.
 var acts = actions()
 
 func actions() map[reflect.Type]*Row {

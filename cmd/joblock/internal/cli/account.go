@@ -115,8 +115,8 @@ func (o *accountOptions) run(cmd *cobra.Command, now time.Time) error {
 				ops.Shell(prefix), ops.Shell(prefix+"x:1"), ops.Shell(prefix+":"))
 		}
 	}
-	// The token is written before its account: without the token the account is of no use, and the token cannot be made
-	// again.
+	// The token is written before its account: without the token the account would be useless, and the token cannot be
+	// made again.
 	if o.out != "" {
 		if err := writeNew(o.out, token+"\n"); err != nil {
 			return err
@@ -146,7 +146,7 @@ func (o *accountOptions) run(cmd *cobra.Command, now time.Time) error {
 	return nil
 }
 
-// expiry reads the value of --expires: nil for "".
+// expiry parses the value of --expires. It returns nil for "".
 func expiry(text string, now time.Time) (*time.Time, error) {
 	if text == "" {
 		return nil, nil
@@ -181,7 +181,7 @@ func writeNew(path, text string) error {
 	return nil
 }
 
-// maxAccountsFile bounds what is read of a file of accounts, as the server does.
+// maxAccountsFile is how many bytes of a file of accounts are read, the same as by the server.
 const maxAccountsFile = 8 << 20
 
 // addAccount adds an account to a file of accounts. The file is replaced atomically.
@@ -226,7 +226,7 @@ func lockAccounts(path string) (lock *os.File, made bool, err error) {
 			lock, err = os.OpenFile(path, os.O_RDWR, 0)
 		}
 		if errors.Is(err, fs.ErrNotExist) && isDir(filepath.Dir(path)) {
-			continue // removed in the meantime
+			continue // another process removed the file
 		}
 		if err != nil {
 			return nil, false, usage("--accounts: %w", err)
@@ -240,7 +240,7 @@ func lockAccounts(path string) (lock *os.File, made bool, err error) {
 		if err == nil && gone == nil && os.SameFile(mine, there) {
 			return lock, made, nil
 		}
-		_ = lock.Close() // replaced in the meantime
+		_ = lock.Close() // another process replaced the file
 	}
 }
 
@@ -249,7 +249,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// writeAccounts replaces the file at path, after a check. The mode of the file stays.
+// writeAccounts checks the accounts, and replaces the file at path. It keeps the file's mode.
 func writeAccounts(path string, file any) error {
 	text, err := json.MarshalIndent(file, "", "  ")
 	if err != nil {

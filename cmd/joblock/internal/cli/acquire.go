@@ -118,7 +118,7 @@ func (o *acquireOptions) run(cmd *cobra.Command) error {
 	return o.withFile(cmd, locks)
 }
 
-// talk returns an Observer that prints who has the lock, once, if the user wants to know.
+// talk returns an Observer that prints who has the lock, once, unless the user wants no messages.
 func (o *acquireOptions) talk(cmd *cobra.Command) event.Observer {
 	printed := o.quiet || o.noWait || !term.IsTerminal(2)
 	return func(e event.Event) {
@@ -140,12 +140,12 @@ func holderText(e event.Event) string {
 	return text
 }
 
-// want returns the lock that the flags ask for.
+// want returns the lock that the flags describe.
 func (o *acquireOptions) want() want {
 	return want{key: o.key, ttl: o.ttl, limit: o.limit, wait: waitOf(o.noWait, o.wait)}
 }
 
-// refused returns the error for a lock that was not taken.
+// refused returns the error for a lock that could not be taken.
 func (o *acquireOptions) refused(err error, signal int) error {
 	switch {
 	case signal != 0:
@@ -156,8 +156,7 @@ func (o *acquireOptions) refused(err error, signal int) error {
 	return err
 }
 
-// once takes the lock, and writes the token to the standard output. If the token cannot be written, the lock is
-// released.
+// once takes the lock, and writes the token to the standard output. If that write fails, it releases the lock.
 func (o *acquireOptions) once(cmd *cobra.Command, locks face) error {
 	ctx, came, end := interruptible()
 	defer end()
@@ -180,7 +179,7 @@ func (o *acquireOptions) tell(cmd *cobra.Command, t *tokenFile, g ops.Grant, beg
 	return o.print(cmd, t, g.Token, r)
 }
 
-// withFile takes the lock with the token in the file, or with a new token that is written to the file first.
+// withFile takes the lock with the token in the file, or with a new token that it first writes to the file.
 func (o *acquireOptions) withFile(cmd *cobra.Command, locks face) error {
 	t, err := openTokenFile(o.file, true, o.server.timeout)
 	if err != nil {
@@ -211,13 +210,13 @@ func (o *acquireOptions) withFile(cmd *cobra.Command, locks face) error {
 		return o.refused(err, came())
 	}
 	if err := t.write(g.Token); err != nil {
-		// The file still has the token written before the call, with which the same command finds the lock.
+		// The file still has the token that was written before the call, so repeating the command finds the lock.
 		return &exitError{exitFault, err}
 	}
 	return o.tell(cmd, t, g, began)
 }
 
-// begin makes a token and writes it to the file. On failure the token is dropped from the file.
+// begin makes a token and writes it to the file. On failure it removes the token from the file.
 func (o *acquireOptions) begin(t *tokenFile) error {
 	token, err := joblock.NewToken(o.key, core.ByHand+rand.Text(), o.ttl)
 	if err != nil {
@@ -238,7 +237,7 @@ func (o *acquireOptions) pending() []string {
 	return []string{"acquire"}
 }
 
-// same returns an error unless the token in the file is from this same command, whose acquire was not answered.
+// same returns an error unless the token in the file is from the same command, whose acquire got no answer.
 func (o *acquireOptions) same(t *tokenFile) error {
 	want := o.pending()
 	switch {
@@ -263,7 +262,7 @@ func (o *acquireOptions) take(ctx context.Context, locks face, token joblock.Tok
 	return locks.take(ctx, token, o.want())
 }
 
-// giveUp releases what an acquire with token, whose answer was lost, may have taken. It returns an error only if that
+// giveUp releases what an acquire with token may have taken, if its answer was lost. It returns an error only if this
 // call gets no answer either.
 func giveUp(locks face, token joblock.Token, permits int) error {
 	lost := want{key: token.Key(), ttl: core.Token(token).TTL(), limit: permits}

@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// actorFlags holds the flag of a command that changes something; the change is recorded with its operator.
+// actorFlags holds the flag of a command that changes something. The change is recorded under the operator's name.
 type actorFlags struct{ reason string }
 
 func (a *actorFlags) flags(cmd *cobra.Command) {

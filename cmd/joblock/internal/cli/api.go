@@ -25,13 +25,13 @@ import (
 // api is a lock server as the commands use it: a face, with an ops.Operator.
 type api struct {
 	*client.Client
-	name     string // for people
+	name     string // for display
 	holder   string // a label
 	observer event.Observer
 	maxRenew time.Duration // 0: no bound
 }
 
-// api returns the lock server that the flags or the environment name, nil if the locks are in Redis.
+// api returns the lock server that the flags or the environment name, or nil if the locks are in Redis.
 func (s *server) api(getenv func(string) string) (*api, error) {
 	switch {
 	case s.apiURL != "" && s.url != "":
@@ -93,15 +93,15 @@ func (s *server) api(getenv func(string) string) (*api, error) {
 	if err != nil {
 		why := err.Error()
 		if e := (*joblock.Error)(nil); errors.As(err, &e) {
-			why = e.Detail // all errors but those of files
+			why = e.Detail // all errors except those of files
 		}
 		return nil, usage("--server: %s", why)
 	}
 	return &api{Client: c, name: strings.Join(hosts, ",")}, nil
 }
 
-// ofRedis lists the flags that have no meaning for a lock server. Environment variables that stand for some of them are
-// not refused, because they may be set for other commands.
+// ofRedis lists the flags that have no meaning for a lock server. Environment variables for these flags are not refused,
+// because they may be set for other commands.
 var ofRedis = []string{"prefix", "asynq", "redis-password-file", "sentinel-user", "sentinel-password-file"}
 
 func (a *api) with(cfg joblock.Config) *api {
@@ -111,9 +111,9 @@ func (a *api) with(cfg joblock.Config) *api {
 	return a
 }
 
-func (a *api) close(time.Duration) { _ = a.Client.Close(context.Background()) } // which returns no error
+func (a *api) close(time.Duration) { _ = a.Client.Close(context.Background()) } // Close always returns nil
 
-// longWait is the longest wait of a plain request, and a server's default bound for it; longer waits use a stream.
+// longWait is the longest wait of a plain request, and a server's default limit for it. Longer waits use a stream.
 const longWait = time.Minute
 
 // stream takes a lock through a stream; the server renews the lock.
@@ -165,8 +165,8 @@ func (a *api) grant(ctx context.Context, want want, name string) (client.Grant, 
 	})
 }
 
-// callName returns the Idempotency-Key of the acquire with a token that this program has made. Like the token, it is a
-// secret.
+// callName returns the Idempotency-Key of the acquire with a token that this program has made. It is a secret like the
+// token.
 func callName(token joblock.Token) string {
 	sum := sha256.Sum256([]byte("joblock acquire " + core.Token(token).Owner()))
 	return hex.EncodeToString(sum[:])
@@ -184,8 +184,8 @@ func (a *api) take(ctx context.Context, token joblock.Token, want want) (ops.Gra
 	return grantOf(g), err
 }
 
-// findPermit finds nothing, because a server cannot find the permit of an acquire whose answer was lost. That permit
-// ends with its lease.
+// findPermit always reports false, because a server cannot find the permit of an acquire whose answer was lost. That
+// permit ends with its lease.
 func (a *api) findPermit(context.Context, joblock.Token, int) (g ops.Grant, found bool, err error) {
 	return ops.Grant{}, false, nil
 }
@@ -228,7 +228,7 @@ func (a *api) release(ctx context.Context, token joblock.Token, reason string) e
 // streamed is a lock that a server renews.
 type streamed struct {
 	*client.Hold
-	most time.Time // the command does not have the lock for longer; zero: no bound
+	most time.Time // when the command has to give the lock up; zero: never
 }
 
 func (s streamed) ExpiresAt() time.Time {
@@ -261,7 +261,7 @@ func (g *granted) Release(ctx context.Context, _ ...joblock.LockReleaseOption) e
 	return g.a.Release(ctx, g.g.Token, "")
 }
 
-// codeOfAnswer returns the exit code for a lock server's response that does not concern a lock; 0 for other errors.
+// codeOfAnswer returns the exit code for a lock server's error that is not about a lock; 0 for other errors.
 func codeOfAnswer(err error) int {
 	var p *client.Problem
 	if !errors.As(err, &p) || strings.HasPrefix(p.Code, "LOCK_") && p.Code != joblock.CodeOf(joblock.ErrClosed) {
@@ -285,7 +285,7 @@ func codeOfAnswer(err error) int {
 	return exitFault
 }
 
-// needsRedis returns the error for what a lock server cannot do.
+// needsRedis returns the error for a request that a lock server cannot serve.
 func needsRedis(what string) error {
 	return usage("%s is not available from a lock server; use --redis", what)
 }

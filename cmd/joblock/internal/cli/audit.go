@@ -82,7 +82,7 @@ Exit codes:
 	return cmd
 }
 
-// sinceTime reads the value of --since: a length of time before now, or a time. The zero time stands for "".
+// sinceTime parses the value of --since: a duration before now, or a time. It returns the zero time for "".
 func sinceTime(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

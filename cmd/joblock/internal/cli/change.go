@@ -12,14 +12,14 @@ type keyChange struct {
 	Kind changeKind `json:"change"` // what has happened, in a word
 	Key  string     `json:"key"`
 	Lock ops.Lock   `json:"lock"`          // the key after the change
-	Was  *ops.Lock  `json:"was,omitempty"` // the key at the look before; nil if there was none, or if the key had no record
+	Was  *ops.Lock  `json:"was,omitempty"` // the key at the previous look; nil if there was none, or if the key had no record
 }
 
 // changeKind says what has happened to a key.
 type changeKind string
 
 const (
-	changeNow      changeKind = "now"      // the first look at a key that was named
+	changeNow      changeKind = "now"      // the first look at a key that was named on the command line
 	changeTaken    changeKind = "taken"    // the lock was acquired
 	changeResumed  changeKind = "resumed"  // the job or the token continued under the lock, in a new step
 	changeParked   changeKind = "parked"   // the lock was handed over, and nothing runs under it
@@ -34,14 +34,14 @@ const (
 	changeOther    changeKind = "changed"  // anything else: the holder or the job has another name
 )
 
-// changeKinds are all kinds, for the help and for tests.
+// changeKinds lists all kinds, for the help and for tests.
 var changeKinds = []changeKind{
 	changeNow, changeTaken, changeResumed, changeParked, changeOrphaned, changeReleased, changeDone, changeForced, changeFreed, changeLapsed,
 	changeGone, changeForeign, changeOther,
 }
 
-// kindOf returns what has happened between two looks at a key, or "" if nothing has. Of several changes between two
-// looks only the last is seen.
+// kindOf returns what has happened between two looks at a key, or "" if nothing has. Of several changes between two looks
+// it sees only the last.
 func kindOf(was, is ops.Lock) changeKind {
 	if was.State == is.State && was.Fence == is.Fence && was.Holder == is.Holder && was.Job == is.Job && was.Ended == is.Ended {
 		return ""
@@ -87,7 +87,7 @@ func kindOf(was, is ops.Lock) changeKind {
 	return changeOther
 }
 
-// role returns the role of a kind.
+// role returns the role, and so the color, of a kind.
 func (k changeKind) role() role {
 	switch k {
 	case changeOrphaned, changeForced, changeLapsed, changeGone, changeForeign:
@@ -107,7 +107,7 @@ func changeColumns(p *printer) []column[keyChange] {
 	}
 	return []column[keyChange]{
 		{head: "TIME", text: func(c keyChange) string {
-			if p.times == "relative" { // a line is read long after the printer has written it
+			if p.times == "relative" { // a line may be read long after it was printed
 				return c.At.Local().Format("15:04:05.000")
 			}
 			return p.when(c.At.Time, 0)

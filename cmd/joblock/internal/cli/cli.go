@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Main runs the command in args, of which the first is the name of the program, and returns the exit code.
+// Main runs the command in args, whose first element is the name of the program, and returns the exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var s server
 	root := newRoot(&s)
@@ -83,7 +83,7 @@ var groups = []struct{ title, commands string }{
 	{"For scripts", "run acquire renew release park resume"},
 }
 
-// exactly returns a check of the number of arguments, whose names are for the error.
+// exactly returns a check for this number of arguments. The error uses their names.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
@@ -96,7 +96,7 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// atMost returns a check of the number of arguments, which may all be missing. The names are for the error.
+// atMost returns a check for at most n arguments. The error uses their names.
 func atMost(n int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
@@ -118,8 +118,8 @@ func newVersion() *cobra.Command {
 	}
 }
 
-// version returns "joblock", the version of the module, the revision that it was built from if known, and the version
-// of Go.
+// version returns "joblock", the version of the module, the revision that it was built from if that is known, and the
+// version of Go.
 func version() string {
 	text := "joblock (unknown build)"
 	if info, ok := debug.ReadBuildInfo(); ok {

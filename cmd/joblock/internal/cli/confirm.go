@@ -18,8 +18,8 @@ func (c *confirmation) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask; without a terminal nothing is done without --yes")
 }
 
-// confirm prints what is about to happen and, unless --yes was given, asks the user to type want. It returns an error
-// if nothing must happen: the standard input is not a terminal, or something else was typed.
+// confirm prints what is about to happen and, unless --yes was given, asks the user to type want. It returns an error if
+// the command must not go on: the standard input is not a terminal, or the user typed something else.
 func (c *confirmation) confirm(cmd *cobra.Command, want, format string, args ...any) error {
 	if err := tell(cmd, format, args...); err != nil || c.yes {
 		return err
@@ -39,7 +39,7 @@ func (c *confirmation) confirm(cmd *cobra.Command, want, format string, args ...
 	return nil
 }
 
-// readLine reads a line that the user types. The end of the input is the end of the line.
+// readLine reads a line that the user types. The end of the input also ends the line.
 func readLine(in io.Reader) (string, error) {
 	const most = 4096
 	line, err := bufio.NewReader(io.LimitReader(in, most)).ReadString('\n')
@@ -49,7 +49,7 @@ func readLine(in io.Reader) (string, error) {
 	return line, err
 }
 
-// tell prints a line to the standard error, made safe by visible.
+// tell prints a line to the standard error, with invisible characters escaped.
 func tell(cmd *cobra.Command, format string, args ...any) error {
 	_, err := fmt.Fprintln(cmd.ErrOrStderr(), visible(fmt.Sprintf(format, args...)))
 	return err

@@ -60,10 +60,10 @@ type server struct {
 	timeout                    time.Duration
 
 	set   *pflag.FlagSet    // see given
-	files map[string][]byte // what was read, by file: a pipe can be read once
+	files map[string][]byte // the contents of files that were read: a pipe can be read only once
 
-	// What is reloaded when its files change, and what is called then; nil before the first connection, or if nothing
-	// is reloaded.
+	// The files that are reloaded when they change, and the function that is then called. They are nil before the first
+	// connection, or if nothing is reloaded.
 	authorities *certs.Pool
 	pair        *certs.Pair
 	changed     func(flags string, err error) // err is nil if the change took effect
@@ -85,7 +85,7 @@ func (s *server) flags(f *pflag.FlagSet) {
 	f.DurationVar(&s.timeout, "timeout", 3*time.Second, "after how long without an answer of Redis to give up, from 1ms to 1h")
 }
 
-// given returns the first of the flags that the caller has set, with its dashes; "" if none was set.
+// given returns the first of these flags that the user has set, with its dashes; "" if none was set.
 func (s *server) given(names ...string) string {
 	for _, name := range names {
 		if s.set != nil && s.set.Changed(name) {
@@ -95,7 +95,7 @@ func (s *server) given(names ...string) string {
 	return ""
 }
 
-// address is what a URL says.
+// address is a parsed URL.
 type address struct {
 	kind     string // "single", "sentinel", "cluster" or "unix"
 	tls      bool
@@ -110,7 +110,7 @@ type address struct {
 
 const urlForms = "redis://[user@]host[:port][/database], redis-sentinel://[user@]host[:port],.../master[/database][?sentinel_user=user], redis-cluster://[user@]host[:port],..., unix:///path[?db=database]; rediss for TLS"
 
-// parseURL reads the URL of a Redis. Errors do not contain text, because it may have a password.
+// parseURL parses the URL of a Redis. Errors do not contain the URL, because it may have a password.
 func parseURL(text string) (a address, err error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
@@ -206,14 +206,15 @@ func parseURL(text string) (a address, err error) {
 	return a, nil
 }
 
-// passwordIsEncoded reports whether all of the password in rest, a URL without its scheme, comes before the first / and
+// passwordIsEncoded reports whether the whole password in rest, a URL without its scheme, comes before the first / and
 // the first ?.
 func passwordIsEncoded(rest string) bool {
 	end := strings.IndexAny(rest, "/?")
 	return end < 0 || !strings.Contains(rest[end:], "@")
 }
 
-// flagURL reads the URL in the flag called name. The variable env may have a URL with a password.
+// flagURL parses the URL in the flag with this name. A password is refused; the error names env, the environment variable
+// that may have one.
 func flagURL(name, text, env string) (address, error) {
 	a, err := parseURL(text)
 	if err == nil && (a.password != "" || a.sentinelPassword != "") {
@@ -222,8 +223,8 @@ func flagURL(name, text, env string) (address, error) {
 	return a, err
 }
 
-// address returns where the Redis is, with the password. A password in --asynq is an error of every command, even of
-// those that use no database of asynq.
+// address returns the address of the Redis, with the password. It refuses a password in --asynq, even for commands that
+// use no asynq database.
 func (s *server) address(getenv func(string) string) (a address, err error) {
 	for _, text := range s.asynq {
 		if _, err := flagURL("asynq", text, envAsynq); err != nil {
@@ -253,7 +254,7 @@ func (s *server) address(getenv func(string) string) (a address, err error) {
 	return a, s.password(&a.sentinelPassword, "--sentinel-password-file", cmp.Or(s.sentinelFile, getenv(envSentinelFile)))
 }
 
-// password reads the password in file, which the flag called name names, into *to. Without a file, *to stays as it is.
+// password reads a password from file into *to; name is the flag that names the file. Without a file, *to stays as it is.
 func (s *server) password(to *string, name, file string) error {
 	if file == "" {
 		return nil
@@ -268,8 +269,8 @@ func (s *server) password(to *string, name, file string) error {
 	return nil
 }
 
-// readFile reads a small file that the flag called name names. A second call returns what the first one has read,
-// because the file may be a pipe, such as the shell's <(command).
+// readFile reads a small file; name is the flag that names it. A second call returns what the first one has read, because
+// the file may be a pipe, such as the shell's <(command).
 func (s *server) readFile(name, file string) ([]byte, error) {
 	if data, ok := s.files[file]; ok {
 		return data, nil
@@ -285,9 +286,9 @@ func (s *server) readFile(name, file string) ([]byte, error) {
 	return data, nil
 }
 
-// readSecret is readFile for a file with a secret. A file that belongs to the calling user must not be readable by
-// others. For root that is only a warning, because secrets that Docker and Kubernetes mount belong to root and have the
-// mode 0444 or 0644.
+// readSecret is readFile for a file with a secret. If the file belongs to the calling user, other users must not be able
+// to read it. For root that is only a warning, because secrets that Docker and Kubernetes mount belong to root and have
+// the mode 0444 or 0644.
 func (s *server) readSecret(name, file string) ([]byte, error) {
 	if _, read := s.files[file]; !read {
 		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
@@ -302,8 +303,8 @@ func (s *server) readSecret(name, file string) ([]byte, error) {
 	return s.readFile(name, file)
 }
 
-// databases returns where the Redis of the locks is, and where asynq's databases are. A database at the same hosts as
-// the Redis, and without a user and a password in its URL, gets those of the Redis.
+// databases returns the addresses of the locks' Redis and of asynq's databases. A database at the same hosts as the
+// Redis, whose URL has no user and no password, uses those of the Redis.
 func (s *server) databases(getenv func(string) string) (redis address, all []address, err error) {
 	if redis, err = s.address(getenv); err != nil {
 		return redis, nil, err
@@ -334,7 +335,7 @@ func (s *server) databases(getenv func(string) string) (redis address, all []add
 	return redis, all, nil
 }
 
-// readFile reads a small file that the flag called name names. See files.Read for pipes.
+// readFile reads a small file; name is the flag that names it. See files.Read for pipes.
 func readFile(name, file string, patience time.Duration) ([]byte, error) {
 	data, _, err := files.Read(file, 1<<20, patience)
 	if err != nil {
@@ -343,10 +344,10 @@ func readFile(name, file string, patience time.Duration) ([]byte, error) {
 	return data, nil
 }
 
-// security says how connections are encrypted. A nil *security: not at all.
+// security says how connections are encrypted. A nil *security means no encryption.
 type security struct {
 	*tls.Config
-	authorities *certs.Pool // of new connections; nil: those in Config
+	authorities *certs.Pool // for new connections; nil: those in Config
 }
 
 // dial returns the function that connects to the servers, or nil if the client should use the Config.
@@ -381,7 +382,7 @@ func (s *server) tlsConfig(a address) (*security, error) {
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, usage("--tls-ca: the file %s has no certificate in PEM form", s.ca)
 		}
-		if regular(s.ca) && s.authorities == nil { // a command may outlive the CA certificates
+		if regular(s.ca) && s.authorities == nil { // a command may run longer than the CA certificates are valid
 			if s.authorities, err = certs.OpenPool(s.ca, s.tell("--tls-ca")); err != nil {
 				return nil, usage("--tls-ca: %w", err)
 			}
@@ -404,7 +405,7 @@ func (s *server) tlsConfig(a address) (*security, error) {
 		if err != nil {
 			return nil, usage("--tls-cert, --tls-key: %w", err)
 		}
-		if c.Certificates = []tls.Certificate{pair}; regular(s.cert) && regular(s.key) { // a command may outlive its certificate
+		if c.Certificates = []tls.Certificate{pair}; regular(s.cert) && regular(s.key) { // a command may run longer than its certificate is valid
 			if s.pair == nil {
 				if s.pair, err = certs.Open(s.cert, s.key, s.tell("--tls-cert, --tls-key")); err != nil {
 					return nil, usage("--tls-cert, --tls-key: %w", err)
@@ -416,7 +417,7 @@ func (s *server) tlsConfig(a address) (*security, error) {
 	return c, nil
 }
 
-// tell returns the function that reports changes of the files of flags, nil if s.changed is nil.
+// tell returns the function that reports changes of the files that these flags name, or nil if s.changed is nil.
 func (s *server) tell(flags string) func(error) {
 	if s.changed == nil {
 		return nil
@@ -424,13 +425,14 @@ func (s *server) tell(flags string) func(error) {
 	return func(err error) { s.changed(flags, err) }
 }
 
-// regular reports whether name is that of a file that can be read again, unlike a pipe.
+// regular reports whether name is a regular file, which can be read again, unlike a pipe.
 func regular(name string) bool {
 	info, err := os.Stat(name)
 	return err == nil && info.Mode().IsRegular()
 }
 
-// target returns where the Redis is, with the password, and how to encrypt. It reads every file that the flags name.
+// target returns the address of the Redis, with the password, and how to encrypt. It reads every file that the flags
+// name.
 func (s *server) target(getenv func(string) string) (address, *security, error) {
 	a, err := s.address(getenv)
 	if err != nil {
@@ -472,7 +474,7 @@ func (s *server) connect(a address, secure *security, bound time.Duration) redis
 	switch a.kind {
 	case "cluster":
 		cluster := o.Cluster()
-		cluster.DisableRoutingPolicies = true // otherwise go-redis sends COMMAND, and all calls name their key
+		cluster.DisableRoutingPolicies = true // otherwise go-redis sends COMMAND, which is not needed, because all calls name their key
 		return redis.NewClusterClient(cluster)
 	case "sentinel":
 		o.MasterName, o.SentinelUsername, o.SentinelPassword = a.master, a.sentinelUser, a.sentinelPassword
@@ -485,10 +487,10 @@ func (s *server) connect(a address, secure *security, bound time.Duration) redis
 	return redis.NewClient(single)
 }
 
-// keepAlive is as go-redis's own dialer has it.
+// keepAlive has the settings of go-redis's own dialer.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// session is a Locker with what is closed after it.
+// session is a Locker with what has to be closed after it.
 type session struct {
 	*joblock.Locker
 	store driver.Store
@@ -518,7 +520,7 @@ func (s *server) open(getenv func(string) string, cfg joblock.Config) (*session,
 	return &session{locks, store, rdb}, nil
 }
 
-// examine looks at the servers of the locks.
+// examine checks the servers of the locks.
 func (s *session) examine(ctx context.Context) (redisstore.Report, error) {
 	return redisstore.Check(ctx, s.store)
 }

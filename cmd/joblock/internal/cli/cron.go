@@ -54,10 +54,10 @@ that there is.`,
 	return cmd
 }
 
-// named returns the scope that the user has named, or "".
+// named returns the scope from the flag or the environment, or "".
 func (c *cronServer) named() string { return cmp.Or(c.scope, os.Getenv(envScope)) }
 
-// one calls f with the scope that the user has named, or with the only scope that there is.
+// one calls f with the named scope or, if none is named, with the only scope that exists.
 func (c *cronServer) one(cmd *cobra.Command, f func(context.Context, *cronDesk) error) error {
 	return c.with(func(d *desk) error {
 		ctx := cmd.Context()
@@ -78,7 +78,7 @@ func (c *cronServer) one(cmd *cobra.Command, f func(context.Context, *cronDesk) 
 	})
 }
 
-// each calls f with the scope that the user has named, or with each scope.
+// each calls f with the named scope or, if none is named, with each scope.
 func (c *cronServer) each(cmd *cobra.Command, f func(context.Context, *cronDesk) error) error {
 	if c.named() != "" {
 		return c.one(cmd, f)
@@ -110,15 +110,15 @@ func (s *server) with(f func(*desk) error) error {
 	return f(d)
 }
 
-// bounded returns a context for steps that wait for other processes: each call is bounded by --timeout, and all of them
-// together by twice as long.
+// bounded returns a context for steps that wait for other processes: --timeout bounds each call, and twice --timeout all
+// of them together.
 func (s *server) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, 2*s.timeout, &exitError{exitUnavailable, fmt.Errorf(
 		"not done within %s: Redis does not answer, or another process has locked the record of pauses and triggers for that long; "+
 			"whether the call takes effect is unknown", 2*s.timeout)})
 }
 
-// quoted returns texts in quotes, with commas between them; at most ten.
+// quoted returns texts in quotes, separated by commas, at most ten of them.
 func quoted(texts []string) string {
 	const most = 10
 	more := len(texts) - most
@@ -180,7 +180,7 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// when returns an instant for a table, as seen at the instant now by the same clock.
+// when formats an instant for a table, relative to now; both must be by the same clock.
 func when(p *printer, now, t ops.Time) string { return p.when(t.Time, now.Sub(t.Time)) }
 
 func latest(j ops.CronJob, text func(ops.CronRun) string) string {
@@ -204,7 +204,7 @@ func cronStateRole(j ops.CronJob) role {
 	return plain
 }
 
-// resultText says how a run has ended, such as "done in 4.2s", or since when it has been running.
+// resultText returns how a run ended, such as "done in 4.2s", or how long it has been running.
 func resultText(r ops.CronRun, now ops.Time) string {
 	if r.Ended.IsZero() {
 		if r.State == scheduler.Running {

@@ -140,7 +140,7 @@ Exit codes in addition to those of "joblock help":
 	return cmd
 }
 
-// badRuns says which of the latest n finished runs have failed or were broken off, "" if none.
+// badRuns returns which of the latest n finished runs failed or were aborted, or "".
 func badRuns(j ops.CronJob, n int) string {
 	over := slices.DeleteFunc(j.Runs(), func(r ops.CronRun) bool { return r.State == scheduler.Running })
 	over = over[:min(n, len(over))]
@@ -343,7 +343,7 @@ seconds.`,
 // cronScope is a scope as "cron scopes" shows it.
 type cronScope struct {
 	Scope string `json:"scope"`
-	Nodes int    `json:"nodes"` // that are up
+	Nodes int    `json:"nodes"` // the nodes that are up
 }
 
 func newCronScopes(c *cronServer) *cobra.Command {
@@ -382,7 +382,7 @@ func newCronScopes(c *cronServer) *cobra.Command {
 	return cmd
 }
 
-// all returns a sequence of rows that were read already.
+// all returns an iterator over rows that have already been read.
 func all[T any](rows []T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for _, row := range rows {
@@ -393,7 +393,7 @@ func all[T any](rows []T) iter.Seq2[T, error] {
 	}
 }
 
-// countsText says how often a job has run, with which result, and which ticks were skipped.
+// countsText returns how often a job has run, with which results, and which ticks were skipped.
 func countsText(c admin.Counts) string {
 	var parts []string
 	for _, part := range []struct {
@@ -418,7 +418,7 @@ func doneWord(c admin.Counts) string {
 	return "done"
 }
 
-// backfillText says how far a backfill has come. done is the result of doneWord.
+// backfillText returns how far a backfill has progressed. The parameter done is the result of doneWord.
 func backfillText(b *ops.CronBackfill, done string) string {
 	if b == nil {
 		return ""
@@ -439,7 +439,7 @@ func backfillText(b *ops.CronBackfill, done string) string {
 	return text
 }
 
-// lastFailureText says when and how a job failed last, unless the latest run is that failure.
+// lastFailureText returns when and how a job last failed, unless the latest run is that failure.
 func lastFailureText(p *printer, j ops.CronJob) string {
 	f := j.LastFailure
 	if f == nil || j.Latest != nil && f.ID == j.Latest.ID && f.Started == j.Latest.Started {

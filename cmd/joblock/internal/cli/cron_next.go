@@ -86,7 +86,7 @@ Times are those of the spec's zone. The syntax of specs is in the documentation 
 	return cmd
 }
 
-// looksLikeSpec reports whether the argument of "cron next" is a spec.
+// looksLikeSpec reports whether the argument of "cron next" looks like a spec rather than a name.
 func looksLikeSpec(text string) bool {
 	trimmed := strings.TrimSpace(text)
 	for _, begin := range []string{"@", "CRON_TZ=", "TZ="} {

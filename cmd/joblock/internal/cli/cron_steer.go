@@ -75,7 +75,7 @@ it acts: you type the scope, or give --yes.`,
 	return cmd
 }
 
-// reportPause prints the outcome of pausing what, and which command ends the pause.
+// reportPause prints the result of a pause; what is paused, and the command end that ends it.
 func reportPause(cmd *cobra.Command, done ops.ActionResult, what, end string) error {
 	switch {
 	case done.Unchanged:
@@ -154,10 +154,10 @@ If nothing is paused, resume says so, changes and records nothing, and exits wit
 	return cmd
 }
 
-// together reports whether a pause is one of all jobs of a scope.
+// together reports whether a pause covers all jobs of a scope.
 func together(p ops.CronPause) bool { return p.All }
 
-// alone says which jobs are paused individually.
+// alone returns which jobs are paused individually.
 func alone(jobs []ops.CronJob) string {
 	var names []string
 	for _, j := range jobs {
@@ -251,7 +251,7 @@ Exit codes in addition to those of "joblock help":
 	return cmd
 }
 
-// soon says when a requested run begins.
+// soon returns when a triggered run begins.
 func soon(j ops.CronJob) string {
 	switch {
 	case len(j.Nodes) == 0:
@@ -417,7 +417,7 @@ Exit codes in addition to those of "joblock help":
 	return cmd
 }
 
-// followPause is how often --wait looks at a backfill.
+// followPause is the interval at which --wait checks a backfill.
 const followPause = 300 * time.Millisecond
 
 // follow waits until the backfill of j has ended, and prints it. A temporary outage of Redis does not end the wait.

@@ -18,17 +18,17 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// A desk is where the commands for operators ask and act, with what is closed after it.
+// A desk is what the commands for operators use, with what has to be closed after it.
 type desk struct {
 	ops.Operator
-	local   *ops.Desk // nil at a lock server
-	name    string    // of the locks' Redis, or of the lock server, for people
+	local   *ops.Desk // nil with a lock server
+	name    string    // the name of the locks' Redis or of the lock server, for display
 	session *session
 	closers []io.Closer
 }
 
-// Payload returns the payload of a task. A lock server shows none: a caller who may list its jobs need not be allowed
-// to read their payloads.
+// Payload returns the payload of a task. With a lock server it returns an error: a caller who may list jobs need not be
+// allowed to read their payloads.
 func (d *desk) Payload(ctx context.Context, job string) (ops.Payload, error) {
 	if d.local == nil {
 		return ops.Payload{}, needsRedis("the payload of a task")
@@ -48,8 +48,8 @@ func (d *desk) Sequences(ctx context.Context, q ops.SequencesQuery) iter.Seq2[op
 	return walk(d, q.Share, d.Operator.Sequences(ctx, q))
 }
 
-// walk returns all. A lock server gives every walk defaultShare of Redis' time, so there another share is an error,
-// except 0.
+// walk returns all, or an error for a share that the lock server does not support. A lock server uses defaultShare for
+// every walk.
 func walk[T any](d *desk, share float64, all iter.Seq2[T, error]) iter.Seq2[T, error] {
 	if d.local != nil || share == 0 || share == defaultShare {
 		return all
@@ -109,7 +109,7 @@ func (d *desk) open(s *server) (err error) {
 	return nil
 }
 
-// source returns what d asks, the lock server or Redis, for messages.
+// source returns what d reads from, the lock server or Redis, for messages.
 func source(d ops.Operator) string {
 	if outer, ok := d.(*desk); ok && outer.local == nil {
 		return "the lock server"
@@ -130,8 +130,8 @@ func (d *desk) close() {
 	}
 }
 
-// withDesk runs f with a desk and the printer of cmd. The context of f ends after --timeout: for commands with a
-// bounded number of calls. If an answer comes too late, the error is joblock.ErrUnavailable.
+// withDesk calls f with a desk and the printer of cmd. The context of f ends after --timeout, so f must make a bounded
+// number of calls. If an answer comes too late, the error is joblock.ErrUnavailable.
 func (s *server) withDesk(cmd *cobra.Command, o *output, f func(ctx context.Context, d *desk, p *printer) error) error {
 	p, err := o.printer(cmd)
 	if err != nil {
@@ -150,7 +150,7 @@ func (s *server) withDesk(cmd *cobra.Command, o *output, f func(ctx context.Cont
 // errSilent is the cause with which the context of a command ends after --timeout.
 var errSilent = &exitError{exitUnavailable, errors.New("no answer from Redis within --timeout")}
 
-// name returns the name of a server for messages: its hosts and its database.
+// name returns the name of a server for messages: its hosts and its database number.
 func (a address) name() string {
 	name := strings.Join(a.hosts, ",")
 	if a.db != 0 {

@@ -87,7 +87,7 @@ func (d *desk) introduce(ctx context.Context, p *printer, s *server, k ops.Keepe
 	p.say("")
 }
 
-// keeperText says who keeps the locks of jobs.
+// keeperText returns which keepers keep the locks of jobs.
 func keeperText(k ops.Keeper, unread error) string {
 	if unread != nil {
 		return "could not be read: " + textOf(unread)
@@ -109,8 +109,8 @@ func keeperText(k ops.Keeper, unread error) string {
 	return fmt.Sprintf("%s; %d stand by", strings.Join(works, "; "), k.StandBy)
 }
 
-// tellReport prints what was found. If err cut the check short, only the formats for people show what was found so
-// far: a program would take it for the whole, and an empty result for health.
+// tellReport prints the report. If err cut the check short, it prints what was found so far only in the formats for
+// people: a program would take it for the whole report, and an empty one for health.
 func tellReport(p *printer, c ops.Report, err error) error {
 	if err != nil && p.format != "table" {
 		return err
@@ -136,7 +136,7 @@ func tellSafety(p *printer, s ops.Safety, width int) {
 	}
 	const head = "Safe for locks: "
 	text := wrap(strings.ReplaceAll(visible(head+s.Word+because+s.Because+"."), "\n", "; "), max(width, 20))
-	if rest, ok := strings.CutPrefix(text, head+s.Word); ok { // not if a narrow terminal has it in two lines
+	if rest, ok := strings.CutPrefix(text, head+s.Word); ok { // not if a narrow terminal breaks it into two lines
 		text = head + p.paint(s.Word, as) + rest
 	}
 	fmt.Fprintln(p.out, text)
@@ -221,7 +221,7 @@ func severityRole(s ops.Severity) role {
 	return plain
 }
 
-// verdict returns an error if there is a fault, or with strict a warning.
+// verdict returns an error if there is a fault or, if strict is true, a warning.
 func verdict(findings []ops.Finding, strict bool) error {
 	n := make(map[ops.Severity]int)
 	for _, f := range findings {

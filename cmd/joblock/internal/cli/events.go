@@ -109,7 +109,7 @@ Exit codes:
 // followPatience is how long a read of the journal waits for events.
 const followPatience = time.Minute
 
-// feedPause is how long --follow waits after Redis has not answered.
+// feedPause is how long --follow waits after Redis did not answer.
 const feedPause = time.Second
 
 // followed returns events as they happen, from q.Since or from now on, until ctx ends.
@@ -128,7 +128,7 @@ func followed(ctx context.Context, desk ops.Operator, q ops.EventsQuery, talk fu
 		for first := true; ctx.Err() == nil; first = false {
 			patience := followPatience
 			if silent {
-				patience = 0 // so that a recovery is reported at once
+				patience = 0 // report at once that Redis answers again
 			}
 			events, err := feed.Next(ctx, patience)
 			switch {
@@ -166,7 +166,7 @@ func eventColumns(p *printer, now time.Time, follow bool) []column[ops.Event] {
 			switch {
 			case e.At.IsZero():
 				return ""
-			case follow && p.times == "relative": // a line is read long after the printer has written it
+			case follow && p.times == "relative": // a line may be read long after it was printed
 				return e.At.Local().Format("15:04:05.000")
 			}
 			return p.when(e.At.Time, max(0, now.Sub(e.At.Time)))
@@ -261,7 +261,7 @@ Exit codes:
 	return cmd
 }
 
-// mostHistory is the most that --limit of history may be.
+// mostHistory is the maximum of --limit of "history".
 const mostHistory = 1000
 
 func happeningColumns(p *printer, now time.Time) []column[ops.Happening] {
@@ -282,7 +282,7 @@ func happeningColumns(p *printer, now time.Time) []column[ops.Happening] {
 			case h.Action != nil:
 				return h.Action.By
 			case h.Event != nil && (h.Kind == "contended" || h.Kind == "gave up"):
-				return h.Event.Source // the holder stands in the text
+				return h.Event.Source // the text names the holder
 			case h.Event != nil && h.Event.Holder != "":
 				return h.Event.Holder
 			case h.Lock != nil && h.Kind != "forced" && h.Kind != "freed":

@@ -30,7 +30,7 @@ const (
 	exitSignal      = 128 // plus the number of the signal
 )
 
-// exitError is an error with the exit code that it leads to. With a nil err nothing is printed.
+// exitError is an error with its exit code. If err is nil, nothing is printed.
 type exitError struct {
 	code int
 	err  error
@@ -45,7 +45,7 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// usage returns an error that leads to exitUsage.
+// usage returns an error with the exit code exitUsage.
 func usage(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
@@ -80,11 +80,11 @@ func codeOf(err error) int {
 	return exitFault
 }
 
-// textOf returns the text of err without the prefix "joblock: " of package joblock's errors, which every line of this
-// program has already.
+// textOf returns the text of err without package joblock's prefix "joblock: ", which every line of this program has
+// already.
 func textOf(err error) string { return strings.TrimPrefix(err.Error(), "joblock: ") }
 
-// reads reports whether a command only reads, so that an unanswered call has no unknown outcome.
+// reads reports whether a command only reads, so that the outcome of an unanswered call does not matter.
 func reads(cmd *cobra.Command) bool {
 	switch _, name, _ := strings.Cut(cmd.CommandPath(), " "); name {
 	case "ls", "get", "explain", "waiters", "permits", "watch", "top", "events", "history", "audit", "outbox", "doctor", "jobs ls", "jobs get", "jobs sequences",
@@ -94,7 +94,7 @@ func reads(cmd *cobra.Command) bool {
 	return false
 }
 
-// writers are the calls of package joblock that change something: see joblock.Error.
+// writers are the names of calls of package joblock that change something: see joblock.Error.Op.
 var writers = []string{"acquire", "renew", "park", "resume", "release", "force release", "free if idle"}
 
 // textOf is like the function textOf, but if Redis has not answered, the text is one line with the address.
@@ -130,9 +130,8 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late) && late.Timeout()
 }
 
-// unanswered returns a line that says that Redis has not answered a call of package joblock, or has refused it and done
-// nothing, and the name of the call; of a read of a record or of the journal, which have no such calls, the name is "". ok
-// is false if err is another error.
+// unanswered returns a line for an error that means that Redis did not answer a call, or refused it and did nothing. op
+// is the name of the call; it is "" for a read of a record or of the journal. ok is false for any other error.
 func (s *server) unanswered(err error) (text, op string, ok bool) {
 	if ops.Denied(err) || codeOf(err) != exitUnavailable {
 		return "", "", false
@@ -155,7 +154,7 @@ func (s *server) unanswered(err error) (text, op string, ok bool) {
 	}
 	var own *exitError
 	switch late := errors.Is(err, errSilent); {
-	case !late && errors.As(call.Err, &own): // why a command has ended the context of its calls
+	case !late && errors.As(call.Err, &own): // why the command has ended the context of its calls
 		return own.Error(), "", true
 	case late, call.Err == nil, isTimeout(call.Err) && !refused:
 		return fmt.Sprintf("%s within %s (--timeout)", text, s.timeout), call.Op, true

@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/joblock/limit"
 )
 
-// face is what the commands do to locks. There are two implementations: a session asks Redis, an api asks a lock server.
+// face is what the commands do with locks. It has two implementations: a session uses Redis, an api uses a lock server.
 type face interface {
 	// acquire takes a lock. If the answer is lost, the lock is released, or expires with its lease.
 	acquire(ctx context.Context, want want) (held, error)
@@ -25,11 +25,11 @@ type face interface {
 	resume(ctx context.Context, token joblock.Token, name string, want takeover) (ops.Grant, error)
 	release(ctx context.Context, token joblock.Token, reason string) error
 
-	// close gives calls under way up to patience to end.
+	// close waits for at most patience for calls under way.
 	close(patience time.Duration)
 }
 
-// held is a lock that a command has.
+// held is a lock that a command holds.
 type held interface {
 	Token() joblock.Token
 	Fence() int64
@@ -40,13 +40,13 @@ type held interface {
 	Release(ctx context.Context, opts ...joblock.LockReleaseOption) error
 }
 
-// want says which lock a command wants.
+// want describes the lock that a command wants.
 type want struct {
 	key    string
 	ttl    time.Duration
 	limit  int // 0, or the number of permits
 	wait   *time.Duration
-	renews bool // as long as this process lives
+	renews bool // whether the lock is renewed as long as this process lives
 }
 
 // takeover says how a command takes a parked lock over.
@@ -55,7 +55,7 @@ type takeover struct {
 	ttl, reserve time.Duration
 }
 
-// bound returns the option for the wait.
+// bound returns the option that bounds the wait.
 func (w *want) bound() []joblock.AcquireOption {
 	if w.wait == nil {
 		return nil
@@ -63,7 +63,7 @@ func (w *want) bound() []joblock.AcquireOption {
 	return []joblock.AcquireOption{joblock.MaxWait(*w.wait)}
 }
 
-// waitOf returns the bound of a wait, nil for none.
+// waitOf returns the longest wait, or nil for an unlimited one.
 func waitOf(no bool, w waitFlag) *time.Duration {
 	switch {
 	case no:
@@ -125,7 +125,7 @@ func (s *session) giveUp(ctx context.Context, token joblock.Token, want want) er
 	return ops.Release(ctx, s.Locker, token, givenUp)
 }
 
-// givenUp is the reason of the release of a lock whose acquire was not answered.
+// givenUp is the reason for releasing a lock whose acquire got no answer.
 const givenUp = "the acquire was given up"
 
 func (s *session) renew(ctx context.Context, token joblock.Token, ttl, reserve time.Duration) (time.Duration, error) {

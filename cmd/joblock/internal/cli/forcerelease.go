@@ -81,7 +81,7 @@ Exit codes:
 func (o *forceOptions) check(askable bool) error {
 	switch {
 	case !o.given:
-		return nil // only shows
+		return nil // the command only shows the lock
 	case o.fence < 1 || o.fence > driver.MaxFence:
 		return usage("--fence is %d, must be from 1 to %d", o.fence, int64(driver.MaxFence))
 	case o.reason == "":
@@ -214,7 +214,7 @@ func (o *forceOptions) force(ctx context.Context, d *desk, p *printer) error {
 	}, done)
 }
 
-// whoami returns the name of the user, for the record. Under sudo, that is the user who called sudo.
+// whoami returns the name of the user for the record of actions. Under sudo, that is the user who called sudo.
 func whoami() string {
 	name := os.Getenv("USER")
 	if u, err := user.Current(); err == nil {

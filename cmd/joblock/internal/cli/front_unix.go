@@ -15,8 +15,8 @@ import (
 	"golang.org/x/term"
 )
 
-// forwarded are the signals that "run" passes on to the command. SIGTSTP is not among them: a Go program that has once
-// caught SIGTSTP can no longer be stopped by it, and Ctrl-Z has to stop the front. The terminal sends Ctrl-Z to the
+// forwarded are the signals that "run" forwards to the command. SIGTSTP is not among them, because a Go program that has
+// caught SIGTSTP once can no longer be stopped by it, and Ctrl-Z has to stop the front. The terminal sends Ctrl-Z to the
 // command itself.
 var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
@@ -32,8 +32,8 @@ func ends(n int) bool {
 	return false
 }
 
-// catch returns a channel of the signals in the list forwarded. A signal that was ignored when this process was started
-// stays ignored, by the command too, so that nohup works.
+// catch returns a channel that gets the forwarded signals. A signal that was ignored when this process started stays
+// ignored, also by the command, so that nohup works.
 func catch() chan os.Signal {
 	caught := make(chan os.Signal, 16)
 	for _, s := range forwarded {
@@ -51,7 +51,7 @@ func run(o *runOptions) error {
 		return &exitError{exitFault, err}
 	}
 	if inherited {
-		// The front has checked the flags, and has read the files that the flags name.
+		// The front has checked the flags, and has read the files that they name.
 		files, ok := <-l.gets
 		if !ok {
 			return nil // the front has ended
@@ -63,7 +63,7 @@ func run(o *runOptions) error {
 			return nil
 		}
 		holdFor(o, l)
-		return nil // the front knows the rest
+		return nil // the front reports the rest
 	}
 	if err := o.check(); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (f *front) start() error {
 	if err != nil {
 		return err
 	}
-	// The first value of a variable counts, so a value that this process has inherited must go, or the new process
+	// If a variable occurs twice, the first value counts. So an inherited value has to be removed, or the new process
 	// would be another front.
 	env := slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, envHolder+"=") })
 	env = append(env, fmt.Sprintf("%s=%d:%d", envHolder, other, os.Getpid()))
@@ -170,7 +170,7 @@ func (f *front) watch() error {
 	}
 }
 
-// guard returns a channel that fires when the holder has to be asked, or has not answered in time.
+// guard returns a channel that fires when the holder has to be asked, or did not answer in time.
 func (f *front) guard() <-chan time.Time {
 	switch {
 	case f.killed:
@@ -184,8 +184,8 @@ func (f *front) guard() <-chan time.Time {
 }
 
 // guarded asks the holder how long the lock can be trusted. If the holder does not answer before the lock is lost, it
-// hangs, and the front kills the holder and the command. A front that was itself stopped asks too late, and therefore
-// gives the holder a moment to answer.
+// hangs, and the front kills the holder and the command. If the front itself was stopped, it asks too late, so it gives
+// the holder a moment to answer.
 func (f *front) guarded() {
 	switch now := time.Now(); {
 	case f.killed:
@@ -228,8 +228,8 @@ func (f *front) signal(s syscall.Signal) {
 	f.link.send(message{Signal: int(s)})
 }
 
-// stopped is called when a signal has stopped the command. On a terminal joblock stops too, so that the shell notices.
-// A command that was stopped because it wants the terminal gets it.
+// stopped is called when a signal has stopped the command. On a terminal joblock stops too, so that the shell notices. If
+// the command stopped because it needs the terminal, it gets the terminal.
 func (f *front) stopped(s syscall.Signal) {
 	if f.tty == nil {
 		return
@@ -247,11 +247,11 @@ func (f *front) stopped(s syscall.Signal) {
 	f.link.send(message{Signal: int(syscall.SIGCONT)})
 }
 
-// stopPatience is the time in which a stop takes effect. The kernel ignores the stop if no shell could continue
-// joblock.
+// stopPatience is how long to wait for a stop to take effect. The kernel ignores a stop if there is no shell that could
+// continue joblock.
 const stopPatience = 200 * time.Millisecond
 
-// stop stops the process group of this process, as Ctrl-Z does, and returns when the shell continues the group.
+// stop stops the process group of this process, as Ctrl-Z does. It returns when the shell continues the group.
 func (f *front) stop() {
 	_ = syscall.Kill(0, syscall.SIGTSTP)
 	for patience := time.After(stopPatience); ; {
@@ -305,8 +305,8 @@ func (f *front) finish(gets <-chan message) error {
 	}
 	f.takeBack()
 	if f.end != nil && !f.killed {
-		// The terminal has sent Ctrl-C to the command alone. If that has ended the command, a script that runs joblock
-		// has to end too, so it gets the signal that the terminal would have sent.
+		// The terminal sent Ctrl-C only to the command. If that ended the command, a script that runs joblock has to end
+		// too, so joblock sends the signal to the script's process group.
 		if syscall.Signal(f.end.Signal) == syscall.SIGINT && f.lent && f.end.Code == exitSignal+int(syscall.SIGINT) {
 			signal.Reset(syscall.SIGINT)
 			_ = syscall.Kill(0, syscall.SIGINT)

@@ -85,7 +85,7 @@ func detailColumns(p *printer) []column[ops.Lock] {
 		{head: "TAKEN", text: func(l ops.Lock) string { return ago(l, l.Since.Time) }},
 		{head: "CHANGED", text: func(l ops.Lock) string {
 			if p.format != "wide" && l.Changed.Equal(l.EndedAt.Time) {
-				return "" // ENDED says it
+				return "" // the line ENDED says that
 			}
 			return ago(l, l.Changed.Time)
 		}},
@@ -171,7 +171,7 @@ func taskText(t ops.Task) string {
 	return text
 }
 
-// waiterText returns who waits: a job, or a process.
+// waiterText returns the name of a waiter: of a job or of a process.
 func waiterText(w ops.Waiter) string {
 	if w.Job != "" {
 		return "job " + w.Job

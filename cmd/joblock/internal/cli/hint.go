@@ -11,10 +11,10 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 )
 
-// likeTime bounds the search for keys that resemble a mistyped one.
+// likeTime bounds the search for keys similar to a mistyped one.
 const likeTime = time.Second
 
-// hint prints help for a user who has mistyped a key, or has given a job in place of a key.
+// hint prints help for a user who may have mistyped a key, or named a job instead of a key.
 func (s *server) hint(ctx context.Context, d *desk, p *printer, l ops.Lock) {
 	if !p.forPeople() || !l.Unknown() {
 		return
@@ -26,7 +26,7 @@ func (s *server) hint(ctx context.Context, d *desk, p *printer, l ops.Lock) {
 	s.like(ctx, d, p, l.Key, false)
 }
 
-// hintOf is hint for a command that has not read the lock on key.
+// hintOf is hint for a command that has not read the lock on key itself.
 func (s *server) hintOf(ctx context.Context, d *desk, p *printer, key string) {
 	if !p.forPeople() {
 		return
@@ -36,7 +36,7 @@ func (s *server) hintOf(ctx context.Context, d *desk, p *printer, key string) {
 	}
 }
 
-// where says where a command has looked for locks.
+// where returns where a command has looked for locks.
 func (s *server) where(d *desk) string {
 	if d.session == nil {
 		return d.name // a lock server, which has a prefix of its own
@@ -44,7 +44,7 @@ func (s *server) where(d *desk) string {
 	return fmt.Sprintf("%s, under the prefix %s", d.name, strconv.Quote(s.prefix))
 }
 
-// like prints which keys resemble text or, with prefix, begin like it. The search takes likeTime at most.
+// like prints the keys that resemble text or, with prefix, have a similar beginning. The search takes at most likeTime.
 func (s *server) like(ctx context.Context, d *desk, p *printer, text string, prefix bool) {
 	ctx, cancel := context.WithTimeout(ctx, likeTime)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// holder is the process that has the lock. See link_unix.go.
+// holder is the process that holds the lock. See link_unix.go.
 type holder struct {
 	o      *runOptions
 	link   *link
@@ -40,7 +40,7 @@ type turn struct {
 
 // holdFor runs the holder. The last message has the exit code.
 func holdFor(o *runOptions, l *link) {
-	// The kernel kills the command when the thread ends that has started the command.
+	// The kernel kills the command when the thread that started it ends, so this goroutine keeps its thread.
 	runtime.LockOSThread()
 	h := holder{o: o, link: l, caught: catch(), label: o.label(os.Getppid())}
 	if err := adoptOrphans(); err != nil {
@@ -69,15 +69,15 @@ func holdFor(o *runOptions, l *link) {
 	}
 }
 
-// With --repeat, the pause between two turns doubles from repeatPause to repeatMost. It starts again at repeatPause
-// after a command that has run for repeatReset.
+// With --repeat, the pause between two turns doubles from repeatPause up to repeatMost. It restarts at repeatPause after
+// a command that ran for at least repeatReset.
 const (
 	repeatPause = time.Second
 	repeatMost  = 30 * time.Second
 	repeatReset = 10 * time.Second
 )
 
-// again reports whether --repeat goes on after the turn t.
+// again reports whether --repeat continues after the turn t.
 func again(t *turn) bool {
 	switch t.Exit {
 	case exitUsage, exitDenied, exitNotRunnable, exitNotFound:
@@ -180,10 +180,10 @@ func (t *turn) failed(err error, code int) turn {
 	return *t
 }
 
-// talks reports whether the user wants to know who has the lock.
+// talks reports whether to print who has the lock.
 func (o *runOptions) talks() bool { return !o.quiet && (o.verbose || term.IsTerminal(2)) }
 
-// acquire waits for the lock. The wait is cancelled when the front ends, or by a signal for which ends returns true.
+// acquire waits for the lock. The wait ends when the front ends, or at a signal for which ends returns true.
 func (h *holder) acquire(locks face) (held, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -229,7 +229,7 @@ func (h *holder) release(lock held, t *turn) {
 	}
 }
 
-// change is a change of a process that waitAny has reported.
+// change is a state change of a process, as reported by waitAny.
 type change struct {
 	pid    int
 	status syscall.WaitStatus
@@ -243,16 +243,16 @@ type supervision struct {
 	pid     int
 	changes chan change // closed when the command and all its descendants have ended
 
-	over     bool      // the command has ended, but descendants may still run
-	overAt   time.Time // when
+	over     bool      // the command has ended, but its descendants may still run
+	overAt   time.Time // when the command ended
 	printed  bool      // the user was informed of those descendants
-	kill     bool      // everything is to be killed
+	kill     bool      // kill everything
 	termAt   time.Time // when SIGTERM was sent because the lease ends; zero: not sent
 	insisted int       // how many INT and TERM have come
 }
 
-// command runs the command, and returns when the command and all its descendants have ended. With --leave, the end of
-// the command is enough.
+// command runs the command, and returns when the command and all its descendants have ended. With --leave, it returns
+// when the command has ended.
 func (h *holder) command(lock held, t *turn) {
 	path, err := lookPath(h.o.argv[0])
 	if err != nil {
@@ -298,8 +298,7 @@ func (s *supervision) wait() {
 	}
 }
 
-// lead returns how long before the trust deadline the front asks again, because on a busy machine the answer may take a
-// while.
+// lead returns how long before the trust deadline the front asks again. On a busy machine the answer may take a while.
 func (s *supervision) lead() time.Duration { return max(s.o.grace, s.o.ttl/10) }
 
 // answer sends the front how long the lock can be trusted.
@@ -346,20 +345,21 @@ func (s *supervision) watch() {
 
 func (s *supervision) killAll() {
 	group := s.pid
-	if !s.over { // afterwards the number of the group may belong to others
+	if !s.over { // afterwards the group's number may belong to other processes
 		_ = syscall.Kill(-group, syscall.SIGKILL)
 	}
 	killDescendants(group)
 }
 
-// tick stops the command when the lock could not be renewed in time, and kills it a grace later.
+// tick stops the command if the lock could not be renewed in time, and kills it --grace later.
 func (s *supervision) tick() {
 	switch {
 	case s.kill:
 	case !s.termAt.IsZero():
 		s.kill = time.Since(s.termAt) >= s.o.grace
 	case time.Until(s.lock.ExpiresAt()) <= s.o.grace:
-		// The grace is a part of the lease. A renewal that succeeds from now on changes nothing: SIGTERM is sent.
+		// The grace period is a part of the lease. A renewal that succeeds from now on makes no difference: SIGTERM is
+		// sent.
 		s.termAt = time.Now()
 		s.t.Reason = "the command was stopped, because the lock could not be renewed in time"
 		s.toCommand(syscall.SIGTERM)
@@ -374,7 +374,7 @@ func (s *supervision) tick() {
 // toCommand sends a signal to the process group of the command.
 func (s *supervision) toCommand(n syscall.Signal) {
 	if s.over {
-		return // the number of the group may belong to others
+		return // the group's number may belong to other processes
 	}
 	_ = syscall.Kill(-s.pid, n)
 }

@@ -151,7 +151,7 @@ Exit codes in addition to those of "joblock help":
 	return cmd
 }
 
-// jobOrder are the orders that --sort knows. Each order ends with the job and the key.
+// jobOrder has the orders for --sort. Each order ends with the job and the key.
 var jobOrder = map[string]func(a, b ops.Job) int{
 	"job":  func(a, b ops.Job) int { return 0 },
 	"key":  func(a, b ops.Job) int { return strings.Compare(a.Key, b.Key) },
@@ -215,7 +215,7 @@ func jobRowColumns(p *printer) []column[ops.Job] {
 	}
 }
 
-// lockText is the state of the lock of a job, or "waits".
+// lockText returns the state of the lock of a job, or "waits".
 func lockText(j ops.Job) string {
 	if j.Place != nil {
 		return "waits"
@@ -223,7 +223,7 @@ func lockText(j ops.Job) string {
 	return j.Lock.State.String()
 }
 
-// freedText is what frees the key of a job, and when.
+// freedText returns what frees the key of a job, and when.
 func freedText(p *printer, j ops.Job) string {
 	text := j.Freed()
 	if text != "" && !j.FreedAt.IsZero() {
@@ -232,7 +232,7 @@ func freedText(p *printer, j ops.Job) string {
 	return text
 }
 
-// ageOf returns for how long a job has had its lock, or has waited in line.
+// ageOf returns how long a job has had its lock, or has waited in line.
 func ageOf(j ops.Job) time.Duration {
 	if j.Place != nil {
 		return j.Lock.Now.Sub(j.Place.Since.Time)
@@ -249,7 +249,8 @@ func attemptText(t ops.Task) string {
 	return fmt.Sprintf("%d/%d", t.Attempt, t.Attempts)
 }
 
-// taskState is asynq's state of a task. The time for which a task is scheduled that waits for its turn means nothing.
+// taskState returns asynq's state of a task, or "in line": a task that waits for its turn is scheduled for a time without
+// meaning.
 func taskState(t ops.Task) string {
 	if t.Waits {
 		return "in line"
@@ -257,7 +258,7 @@ func taskState(t ops.Task) string {
 	return string(t.State)
 }
 
-// nextText is when asynq takes the task of a job, or the place of the job in line.
+// nextText returns when asynq runs the task of a job, or the place of the job in line.
 func nextText(p *printer, j ops.Job) string {
 	switch {
 	case j.Place != nil && j.Task.Waits:
@@ -268,7 +269,7 @@ func nextText(p *printer, j ops.Job) string {
 	return when(p, j.Lock.Now, j.Task.NextAt)
 }
 
-// runsText is how long the attempt of a job has been running, and how long it may run.
+// runsText returns how long the present attempt of a job has been running, and how long it may run.
 func runsText(j ops.Job) string {
 	if j.Ran == 0 {
 		return ""
@@ -286,7 +287,7 @@ func runsText(j ops.Job) string {
 	return text
 }
 
-// usualText is how long the attempts of a type usually take.
+// usualText returns how long attempts of a type usually take.
 func usualText(u *ops.Usual) string {
 	if u == nil {
 		return ""
@@ -435,7 +436,7 @@ func jobReportColumns(p *printer) []column[jobReport] {
 	}
 }
 
-// waitsText says in which line a job waits for its turn.
+// waitsText returns in which line a job waits for its turn.
 func waitsText(r jobReport) string {
 	for _, j := range r.Locks {
 		if j.Place != nil {
@@ -445,7 +446,7 @@ func waitsText(r jobReport) string {
 	return "its turn has come"
 }
 
-// heldText says how a job is related to a key.
+// heldText returns how a job is related to a key.
 func heldText(p *printer, j ops.Job) string {
 	if j.Place != nil {
 		return fmt.Sprintf("%s: in line for %s, place %d", j.Key, ageText(j), j.Place.Position)

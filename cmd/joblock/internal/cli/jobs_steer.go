@@ -136,8 +136,8 @@ jobs run" finds it. A task that ends well meanwhile is left alone. Before it ask
 	return cmd
 }
 
-// ended prints the outcome for a task whose attempt was cancelled. The error has the code exitBusy if the task is still
-// there.
+// ended prints the outcome for a task whose attempt was cancelled. The error has the code exitBusy if the task still
+// exists.
 func ended(cmd *cobra.Command, done ops.ActionResult, job string) error {
 	switch done.Outcome {
 	case ops.TaskOutcomeDropped:
@@ -257,12 +257,12 @@ runs needs "joblock jobs cancel --then archive".
 	return cmd
 }
 
-// archiveText says what "jobs archive" does to a task that has locks or waits for some.
+// archiveText returns what "jobs archive" does to a task that has locks or waits for some.
 func archiveText(t ops.Task, locks []ops.Job) string {
 	return fmt.Sprintf("This takes the task %s out of its queue into asynq's archive, to be run later: %s.", t.Job(), taskText(t)) + givenText(t, locks, true)
 }
 
-// givenText says what happens to the locks and places of a task that is deleted or, with kept, archived.
+// givenText returns what happens to the locks and places of a task that is deleted or, if kept is true, archived.
 func givenText(t ops.Task, locks []ops.Job, kept bool) (text string) {
 	var given []ops.Job
 	for _, j := range locks {
@@ -278,7 +278,7 @@ func givenText(t ops.Task, locks []ops.Job, kept bool) (text string) {
 	return text
 }
 
-// payloadText shows the payload of a task that is about to be removed.
+// payloadText returns the payload of a task that is about to be removed, as a sentence.
 func payloadText(ctx context.Context, d *desk, job string) string {
 	var is *exitError
 	switch p, err := d.Payload(ctx, job); {
@@ -397,8 +397,8 @@ func (s *server) acting(cmd *cobra.Command, f func(context.Context, *desk) error
 	})
 }
 
-// confirming calls look, which says what is about to happen, asks the user, and then calls act, whose context ends
-// after the given time. The time that the user takes does not count for --timeout.
+// confirming calls look, which returns what is about to happen, asks the user, and then calls act with a context that
+// ends after within. --timeout does not include the time that the user takes.
 func (s *server) confirming(cmd *cobra.Command, ask *confirmation, want string, within time.Duration,
 	look func(context.Context, *desk) (string, error), act func(context.Context, *desk) error) error {
 	return s.with(func(d *desk) error {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// "joblock run" is two processes. The front is the process that the user has started. The holder is the child of the
-// front, and the parent of the command. The holder has the connection to Redis and the lock.
+// "joblock run" consists of two processes. The front is the process that the user has started. The holder is a child of
+// the front, and the parent of the command. The holder has the connection to Redis and the lock.
 //
 //	front  ──►  holder  ──►  command  ──►  ...
 //
@@ -27,15 +27,15 @@ import (
 //
 // If the user's shell stops the front (Ctrl-Z), the holder still renews: a stopped command keeps its lock.
 
-// envHolder marks a process as the holder: "fd:ppid". The fd is the holder's end of the link; the ppid is the pid of
-// the front, so that a copy of the variable does no harm.
+// envHolder marks a process as the holder. Its value is "fd:ppid": the file descriptor of the holder's end of the link,
+// and the pid of the front, so that a process that inherits the variable by accident is no holder.
 const envHolder = "JOBLOCK_RUN_HOLDER"
 
-// message is a message between the two processes. Each sets one field.
+// message is a message between the two processes. Each message sets a single field.
 type message struct {
 	// From the front to the holder.
 	Files  map[string][]byte `json:"files,omitempty"`  // the first message, which sets no other field: see server.files
-	Signal int               `json:"signal,omitempty"` // the front has got this signal
+	Signal int               `json:"signal,omitempty"` // the front has received this signal
 	Ask    bool              `json:"ask,omitempty"`    // asks for Until
 
 	// From the holder to the front.
@@ -64,7 +64,7 @@ func untilIn(d, lead time.Duration) *until {
 	return &until{clock() + int64(d), time.Now().Add(d).UnixNano(), lead}
 }
 
-// left returns the time until u, by the clock that is ahead.
+// left returns the time until u, by whichever clock shows less.
 func (u *until) left() time.Duration {
 	return time.Duration(min(u.Clock-clock(), u.Wall-time.Now().UnixNano()))
 }
@@ -127,18 +127,18 @@ func (l *link) read() {
 	}
 }
 
-// writePatience bounds a write to a process that hangs. There are few messages, so the socket has room for them all.
+// writePatience bounds a write to a process that hangs. The few messages fit into the socket's buffer.
 const writePatience = 100 * time.Millisecond
 
-// filesPatience bounds the write of the first message, which may be larger than the socket's room. The holder has to
+// filesPatience bounds the write of the first message, which may be larger than the socket's buffer. The holder has to
 // start before it reads.
 const filesPatience = 10 * time.Second
 
-// send sends m. It ignores failures: they mean that the other process has ended or hangs, which reading from the link
-// shows too.
+// send sends m. It ignores failures, which mean that the other process has ended or hangs: reading from the link shows
+// that too.
 func (l *link) send(m message) { _ = l.sendIn(writePatience, m) }
 
-// sendIn sends m, and waits for at most d until the other process has read enough.
+// sendIn sends m. It waits for at most d until the other process has read enough.
 func (l *link) sendIn(d time.Duration, m message) error {
 	line, err := json.Marshal(m)
 	if err != nil {

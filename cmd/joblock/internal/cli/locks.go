@@ -29,7 +29,7 @@ type lockFilter struct {
 // defaultShare is the default of --share, and the share of every lock server.
 const defaultShare = 0.25
 
-// lockStates are the states that --state knows.
+// lockStates has the states for --state.
 var lockStates = map[string]joblock.State{
 	"held": joblock.StateHeld, "parked": joblock.StateParked, "orphaned": joblock.StateOrphaned, "free": joblock.StateFree,
 }
@@ -68,7 +68,7 @@ func (f *lockFilter) query(prefix string) (q ops.LocksQuery, err error) {
 	return q, nil
 }
 
-// lockOrder are the orders that --sort knows. Each order ends with the key.
+// lockOrder has the orders for --sort. Each order ends with the key.
 var lockOrder = map[string]func(a, b ops.Lock) int{
 	"key":      func(a, b ops.Lock) int { return 0 },
 	"age":      func(a, b ops.Lock) int { return cmp.Compare(b.Age, a.Age) },
@@ -89,7 +89,8 @@ func sortLocks(locks []ops.Lock, order string) {
 	})
 }
 
-// lockColumns are the columns of a table of locks. The first is the key. With ended, the table may have free keys.
+// lockColumns returns the columns of a table of locks. The first is the key. If ended is true, the table may have free
+// keys.
 func lockColumns(p *printer, ended bool) []column[ops.Lock] {
 	all := []column[ops.Lock]{
 		{head: "KEY", text: func(l ops.Lock) string { return l.Key }},
@@ -120,8 +121,8 @@ func lockColumns(p *printer, ended bool) []column[ops.Lock] {
 
 const headEnded = "ENDED"
 
-// peoples returns the locks of a walk with inner's query as users look at them. A waiter of a limit waits for each of
-// its permits, and is counted once, in a row for the limit. The toolkit's other keys are left out unless --own was
+// peoples filters the rows of a walk with inner's query for display. Callers that wait for a limit wait for each of its
+// permits; peoples counts them once, in a row for the limit. It leaves out the toolkit's other keys unless --own was
 // given.
 func (f *lockFilter) peoples(rows iter.Seq2[ops.Lock, error]) iter.Seq2[ops.Lock, error] {
 	return func(yield func(ops.Lock, error) bool) {
@@ -190,7 +191,7 @@ func stateRole(l ops.Lock) role {
 	return faint
 }
 
-// renewedText returns when the lease began or was renewed last, and what that means for the holder.
+// renewedText returns when the lease began or was last renewed, and what that means for the holder.
 func renewedText(p *printer, l ops.Lock) string {
 	text := p.when(l.Renewed.Time, l.Quiet())
 	switch l.Pulse() {

@@ -118,7 +118,7 @@ Exit codes:
 	return cmd
 }
 
-// walked returns the locks that q names. The printer shows the progress of the walk.
+// walked returns the locks that match q. The printer shows the progress of the walk.
 func walked(ctx context.Context, d ops.Operator, q ops.LocksQuery, p *printer) iter.Seq2[ops.Lock, error] {
 	var done, found atomic.Int64
 	q.Progress = func(part float64) { done.Store(int64(part * 100)) }
@@ -135,7 +135,7 @@ func walked(ctx context.Context, d ops.Operator, q ops.LocksQuery, p *printer) i
 	}
 }
 
-// sorted returns rows in the order of sort, once all of them are read.
+// sorted returns rows in the order of sort, after reading all of them.
 func sorted[T any](rows iter.Seq2[T, error], sort func([]T)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var all []T
@@ -155,7 +155,7 @@ func sorted[T any](rows iter.Seq2[T, error], sort func([]T)) iter.Seq2[T, error]
 	}
 }
 
-// firstOf returns the first n of rows. No more rows are read.
+// firstOf returns the first n of rows. It reads no more rows.
 func firstOf[T any](rows iter.Seq2[T, error], n int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		left := n

@@ -42,7 +42,7 @@ func (o *output) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.color, "color", colorings[0], "`WHEN` to use colours: "+strings.Join(colorings, ", ")+"; auto is on a terminal, unless NO_COLOR is set")
 }
 
-// oneOf returns a usage error if the value of a flag is none of the given values.
+// oneOf returns a usage error if the value of a flag is not one of the given values.
 func oneOf(flag, value string, values []string) error {
 	if !slices.Contains(values, value) {
 		return usage("--%s is %q, must be one of %s", flag, value, strings.Join(values, ", "))
@@ -50,8 +50,7 @@ func oneOf(flag, value string, values []string) error {
 	return nil
 }
 
-// printer prints data to the standard output, in the format that the user has asked for. It is not safe for concurrent
-// use.
+// printer prints data to the standard output, in the format that the user has chosen. It is not safe for concurrent use.
 type printer struct {
 	output
 	out      *bufio.Writer
@@ -101,19 +100,20 @@ func (p *printer) forPeople() bool { return p.format == "table" || p.format == "
 type column[T any] struct {
 	head string
 	wide bool // only with -o wide
-	room int  // least width; for tables of which the first rows come long before the others
+	room int  // the least width, for tables whose first rows are printed long before the others
 	text func(T) string
-	role func(T) role // what the text means, shown as colour; nil for plain
+	role func(T) role // what the text means, shown as a color; nil for plain
 }
 
 const (
-	// batchPause is how long rows wait for the rows of their batch. All rows of a batch have the same widths.
+	// batchPause is how long a row waits for further rows of its batch. All rows of a batch are printed with the same
+	// widths.
 	batchPause = 100 * time.Millisecond
 
 	// batchRows is the largest number of rows of a batch.
 	batchRows = 1000
 
-	// progressPause is how long rows are awaited before progress is shown.
+	// progressPause is how long to wait for rows before progress is shown.
 	progressPause = 500 * time.Millisecond
 )
 

@@ -64,7 +64,7 @@ Exit codes:
 	return cmd
 }
 
-// permitsText returns how many permits are taken, how many wait, and who says how many there are.
+// permitsText returns how many permits are taken, how many callers wait, and which program recorded how many there are.
 func permitsText(p ops.Permits) string {
 	text := ""
 	switch {

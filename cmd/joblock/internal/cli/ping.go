@@ -81,7 +81,7 @@ type pingReport struct {
 	V        int      `json:"v"`
 	Key      string   `json:"key"`
 	Count    int      `json:"count"`    // how many pings were requested
-	Answered int      `json:"answered"` // how often Redis has answered both calls
+	Answered int      `json:"answered"` // how often Redis answered both calls
 	Acquire  pingTime `json:"acquire"`
 	Release  pingTime `json:"release"`
 }
@@ -93,7 +93,7 @@ type pingTime struct {
 	Max int64 `json:"max_us"`
 }
 
-// ping takes and releases key. An error ends the pings; the report has what was measured before.
+// ping takes and releases key count times. An error ends the pings; the report has what was measured until then.
 func ping(ctx context.Context, locks face, key string, count int, interval time.Duration) (pingReport, error) {
 	r := pingReport{V: 1, Key: key, Count: count}
 	var acquires, releases []time.Duration

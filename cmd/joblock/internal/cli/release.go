@@ -57,7 +57,7 @@ Exit codes:
 	return cmd
 }
 
-// release releases the lock of t or, if its acquire was not answered, what that acquire may have taken.
+// release releases the lock of t. If the acquire of t got no answer, it releases what that acquire may have taken.
 func release(locks face, t *tokenFile, reason string) error {
 	if len(t.pending) == 0 || t.pending[0] != "acquire" {
 		if err := t.settled(); err != nil {

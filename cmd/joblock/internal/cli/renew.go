@@ -67,7 +67,7 @@ Exit codes:
 	return cmd
 }
 
-// with calls do with the locks and the token, and then closes both.
+// with calls do with the locks and the token file, and then closes both.
 func (f *tokenFlags) with(cmd *cobra.Command, do func(face, *tokenFile) error) error {
 	t, err := f.read(cmd)
 	if err != nil {

@@ -86,7 +86,7 @@ Exit codes:
 	return cmd
 }
 
-// resumption returns the name of this Resume, after writing it to the file of t. Without a file the name is "".
+// resumption returns a name for this Resume, after writing the name to the file of t. Without a file the name is "".
 func resumption(t *tokenFile) (name string, err error) {
 	if t.path == "" {
 		return "", t.settled()

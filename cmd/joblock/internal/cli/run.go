@@ -19,8 +19,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// graces is the least number of graces in a lease. A lease is renewed after a third, which leaves a third for retries
-// of the renewal and a third for the command to end.
+// graces is how many grace periods a lease must at least have. A lease is renewed after a third, which leaves a third for
+// retries of the renewal and a third for the command to end.
 const graces = 3
 
 // runOptions holds the flags and the arguments of "run".
@@ -28,7 +28,7 @@ type runOptions struct {
 	server *server
 
 	key  string
-	argv []string // the command; with shell the text of a shell command
+	argv []string // the command; with --shell the text of a shell command
 
 	noWait   bool
 	wait     waitFlag
@@ -156,7 +156,7 @@ The exit code is that of COMMAND, or 128+n if the signal n has ended COMMAND. Th
 }
 
 // check returns an error for values out of bounds, and for a COMMAND that does not exist or cannot be executed, so that
-// none of these ever takes the lock.
+// such a run never takes the lock.
 func (o *runOptions) check() error {
 	if len(o.argv) == 0 {
 		return usage("COMMAND is missing; see \"joblock run --help\"")
@@ -213,7 +213,7 @@ func lookPath(name string) (string, error) {
 	return "", &exitError{exitNotRunnable, fmt.Errorf("%s: cannot be executed: %w", name, errors.Unwrap(err))}
 }
 
-// label returns what others see as the holder. pid is that of the process that the user has started.
+// label returns the holder's label. The parameter pid is the pid of the process that the user has started.
 func (o *runOptions) label(pid int) string {
 	if o.holder != "" {
 		return o.holder
@@ -228,7 +228,7 @@ func (o *runOptions) label(pid int) string {
 	return strings.ToValidUTF8(text[:min(len(text), driver.MaxLabelBytes)], "")
 }
 
-// environ returns the environment of COMMAND: that of joblock without secrets, and what COMMAND may know of the lock.
+// environ returns the environment of COMMAND: joblock's own without secrets, and variables about the lock.
 func (o *runOptions) environ(env []string, lock held, holder string) []string {
 	out := make([]string, 0, len(env)+4)
 	for _, pair := range env {
@@ -249,7 +249,7 @@ func (o *runOptions) environ(env []string, lock held, holder string) []string {
 	)
 }
 
-// withoutPassword returns the URL of a Redis without its password, or "" if it is unclear what the password is.
+// withoutPassword returns the URL of a Redis without its password, or "" if it is unclear where the password ends.
 func withoutPassword(text string) string {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok || scheme != "unix" && !passwordIsEncoded(rest) {

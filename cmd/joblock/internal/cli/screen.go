@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// screen is a terminal on which a command draws whole pages.
+// screen is a terminal on which a command draws full pages.
 type screen struct {
 	in    *os.File
 	out   *os.File
@@ -27,7 +27,7 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// newScreen takes the terminal over and makes it raw. ok is false if in or out is no terminal that can draw pages; then
+// newScreen takes over the terminal and makes it raw. If in or out is not a terminal that can draw pages, ok is false and
 // nothing was changed.
 func newScreen(in io.Reader, out io.Writer) (s *screen, ok bool, err error) {
 	i, ok1 := in.(*os.File)
@@ -87,8 +87,8 @@ var sequences = map[string]string{
 	"\x1b[H": "home", "\x1b[F": "end", "\x1b[1~": "home", "\x1b[4~": "end", "\x1bOH": "home", "\x1bOF": "end",
 }
 
-// keysIn returns the keys that have sent text: characters, and the names up, down, pgup, pgdn, home, end, enter, esc,
-// back and ctrl-c. Everything else is left out.
+// keysIn returns the keys that text stands for: characters, and the names up, down, pgup, pgdn, home, end, enter, esc,
+// back and ctrl-c. It ignores everything else.
 func keysIn(text []byte) (keys []string) {
 	for len(text) > 0 {
 		if text[0] == '\x1b' {
@@ -117,8 +117,7 @@ func keysIn(text []byte) (keys []string) {
 	return keys
 }
 
-// sequenceLen returns the length of the sequence that begins with the ESC at the beginning of text: 1 if ESC was typed
-// alone.
+// sequenceLen returns the length of the escape sequence at the beginning of text; 1 if the user typed ESC alone.
 func sequenceLen(text []byte) int {
 	if len(text) < 2 || text[1] != '[' && text[1] != 'O' {
 		return 1

@@ -33,7 +33,7 @@ import (
 	"github.com/joblock/toolkit/worker"
 )
 
-// defaultListen is where "serve" listens, and where "serve --check" asks.
+// defaultListen is the address where "serve" listens, and which "serve --check" checks.
 const defaultListen = "127.0.0.1:7420"
 
 // serveOptions holds the flags of "serve".
@@ -229,7 +229,7 @@ func (o *serveOptions) validate() error {
 	return nil
 }
 
-// paths reads the flags with paths, and refuses a path that is taken.
+// paths parses the flags with paths, and refuses a path that is in use.
 func (o *serveOptions) paths() error {
 	taken := []string{"/v1", "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1.0-alpha1", "/infra/locks", "/terraform"}
 	take := func(flag, at string) error {
@@ -324,7 +324,7 @@ func stopSignals() (first, second context.Context) {
 	return first, second
 }
 
-// serving holds the functions that close what "serve" has opened, in the order of opening.
+// serving has the functions that close what "serve" has opened, in the order of opening.
 type serving struct {
 	closers []func(context.Context) error
 }
@@ -395,7 +395,7 @@ func (o *serveOptions) serve(first, second context.Context, cmd *cobra.Command) 
 	}
 }
 
-// end shuts down streams and waits, then requests, then everything else.
+// end shuts down streams and waits first, then requests, then everything else.
 func (o *serveOptions) end(h *handler, hs *http.Server, all *serving) error {
 	ctx, cancel := context.WithTimeout(context.Background(), o.drainDelay+o.drainTimeout)
 	defer cancel()
@@ -560,7 +560,7 @@ func (o *serveOptions) mount(s *lockserver.Server) (http.Handler, error) {
 	if len(mounts) == 0 {
 		return root, nil
 	}
-	// An http.ServeMux would redirect paths that are not clean, and a client that follows asks for another key.
+	// An http.ServeMux would redirect unclean paths, and a client that follows would request another key.
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for at, h := range mounts {
 			if r.URL.Path == at || strings.HasSuffix(at, "/") && strings.HasPrefix(r.URL.Path, at) {
@@ -572,7 +572,8 @@ func (o *serveOptions) mount(s *lockserver.Server) (http.Handler, error) {
 	}), nil
 }
 
-// listenProblem returns the error of Listen: a port that is taken is a fault, what the flags ask for is wrong usage.
+// listenProblem returns the exit error for an error of Listen: a fault if the port is taken, otherwise wrong usage of the
+// flags.
 func listenProblem(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -607,8 +608,8 @@ func (o *serveOptions) askReady(ctx context.Context) error {
 		return usage("--listen is %q, must be host:port", o.listen.Address)
 	}
 	transport := &http.Transport{
-		// The certificate has the name by which others know the server, and not that of this machine. The check sends
-		// no secret, and its answer is only a status.
+		// The certificate has the name by which clients know the server, not the name of this machine. The check sends no
+		// secret, and its answer is only a status.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}
 	defer transport.CloseIdleConnections()

@@ -27,13 +27,14 @@ var keyGroups = map[string]func(key string) string{"none": nil, "first-part": pr
 // journalPatience bounds the closing of the journal.
 const journalPatience = 3 * time.Second
 
-// telling is what reports on the locks: the metrics and the journal.
+// telling has what reports on the locks: the metrics and the journal.
 type telling struct {
 	registry *prometheus.Registry
 	observer event.Observer // of the Locker
 }
 
-// tell makes the metrics and the journal of the Locker that is opened next, so that the journal is closed after it.
+// tell makes the metrics and the journal for the Locker that is opened next, so that the journal is closed after the
+// Locker.
 func (o *serveOptions) tell(all *serving, at address, logger *slog.Logger) (*telling, error) {
 	t := &telling{registry: prometheus.NewRegistry()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -51,7 +52,7 @@ func (o *serveOptions) tell(all *serving, at address, logger *slog.Logger) (*tel
 			return nil, usage("the journal: %w", err)
 		}
 		all.later("journal", func(ctx context.Context) error {
-			// Without Redis the last events are lost, which must not make the shutdown fail.
+			// If Redis does not answer, the last events are lost, but that must not make the shutdown fail.
 			ctx, cancel := context.WithTimeout(ctx, journalPatience)
 			defer cancel()
 			if err := j.Close(ctx); err != nil {
@@ -147,7 +148,8 @@ func (o *serveOptions) metricsOnly(m http.Handler, local bool) http.Handler {
 	})
 }
 
-// ofThisMachine reports whether a host is only reached from this machine. A name other than localhost may be anything.
+// ofThisMachine reports whether a host is reachable only from this machine. A name other than localhost may resolve to
+// anything.
 func ofThisMachine(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

@@ -2,7 +2,7 @@ package cli
 
 import "strings"
 
-// widest bounds how wide a column becomes because of one text. A longer text moves the rest of its own line only.
+// widest is the maximum width that a single text can give a column. A longer text shifts only the rest of its own line.
 const widest = 48
 
 // gap stands between two columns.

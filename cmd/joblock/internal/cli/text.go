@@ -10,14 +10,14 @@ import (
 	"unicode/utf8"
 )
 
-// A key, a holder, a job or a reason may come from anyone who can write to the Redis. A terminal obeys some characters:
-// ESC and the C1 controls begin commands, and U+202E turns the text around. No such character of a text may reach the
-// terminal, so safe and visible write invisible characters as Go writes them in a string, and safeJSON as JSON does.
+// A key, a holder, a job or a reason may come from anyone who can write to the Redis. Terminals interpret some
+// characters: ESC and the C1 controls begin commands, and U+202E reverses the direction of text. No such character may
+// reach the terminal, so safe and visible escape invisible characters as in a Go string, and safeJSON as in JSON.
 
-// invisible reports whether r is a character that terminals obey or do not show. A space is visible.
+// invisible reports whether r is a character that terminals interpret or do not show. A space is visible.
 func invisible(r rune) bool { return !unicode.IsPrint(r) }
 
-// safe returns text as it is if all of it is visible, otherwise in quotes, with escapes.
+// safe returns text unchanged if all of it is visible, otherwise as a quoted Go string.
 func safe(text string) string {
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, invisible) && strings.TrimSpace(text) == text {
 		return text
@@ -25,8 +25,8 @@ func safe(text string) string {
 	return strconv.Quote(text)
 }
 
-// visible returns text with an escape for each invisible character but the line feed. It is for sentences: safe would
-// put the whole sentence in quotes.
+// visible returns text with each invisible character except the line feed escaped. Use it for sentences: safe would put
+// the whole sentence in quotes.
 func visible(text string) string {
 	bad := func(r rune) bool { return r != '\n' && invisible(r) }
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, bad) {
@@ -81,8 +81,8 @@ func widthOf(text string) (n int) {
 	return n
 }
 
-// isWide reports whether terminals give two columns to r: most characters of East Asia, and pictures. A character for
-// which a terminal decides otherwise moves the rest of its line by a column.
+// isWide reports whether terminals use two columns for r: most East Asian characters, and pictographs. If a terminal
+// decides otherwise, the rest of the line is off by one column.
 func isWide(r rune) bool {
 	return r >= 0x1100 && (r <= 0x115f || r >= 0x2e80 && r <= 0xa4cf || r >= 0xac00 && r <= 0xd7a3 ||
 		r >= 0xf900 && r <= 0xfaff || r >= 0xfe30 && r <= 0xfe6f || r >= 0xff00 && r <= 0xff60 ||
@@ -109,8 +109,8 @@ func cut(text string, columns int) string {
 	return b.String()
 }
 
-// wrap returns text with line feeds between words, so that no line has more columns than given. A longer word has a
-// line of its own. If columns is 0, wrap returns text unchanged.
+// wrap breaks text between words, so that no line is wider than columns. A longer word gets a line of its own. If columns
+// is 0, wrap returns text unchanged.
 func wrap(text string, columns int) string {
 	if columns <= 0 {
 		return text

@@ -56,7 +56,7 @@ func (f *tokenFlags) flags(s *server, fs *pflag.FlagSet, reads, writes bool) {
 // Where tokens come from and go to.
 const standard = "-"
 
-// check returns an error for values of the flags that make no sense. With writes, the command has a new token to write.
+// check returns an error for flags with invalid values. If writes is true, the command has a new token to write.
 func (f *tokenFlags) check(writes bool) error {
 	switch {
 	case f.format != "text" && f.format != "json":
@@ -71,7 +71,7 @@ func (f *tokenFlags) check(writes bool) error {
 	return nil
 }
 
-// read returns the token that the command is about, with its file if it has one. The caller closes the result.
+// read returns the token that the command uses, with its file if it has one. The caller must close the result.
 func (f *tokenFlags) read(cmd *cobra.Command) (*tokenFile, error) {
 	var from io.Reader
 	name := "the standard input"
@@ -106,7 +106,7 @@ func (f *tokenFlags) read(cmd *cobra.Command) (*tokenFile, error) {
 	return t, nil
 }
 
-// tokenFile is a token with the file that has the token.
+// tokenFile is a token, and the file that it is stored in.
 //
 // The first line of the file is the token. While the outcome of a call is unknown there is a second line, whose first
 // word is the command, so that repeating the command finds what the first call has done.
@@ -115,11 +115,11 @@ func (f *tokenFlags) read(cmd *cobra.Command) (*tokenFile, error) {
 //	acquire N      the same for one of N permits; the token has the key of the limit
 //	resume NAME    the token is that of the parked lock; see ops.Resume
 //
-// The file is replaced atomically. Two processes that have the same file would have the same lock, so a process locks
-// the file until it has written the outcome of its call.
+// The file is replaced atomically. Two processes with the same file would share the lock, so a process locks the file
+// until it has written the outcome of its call.
 type tokenFile struct {
 	path    string // "" if there is no file to write to
-	made    bool   // the file was not there before
+	made    bool   // this process created the file
 	locked  *os.File
 	token   joblock.Token // zero: none yet
 	pending []string      // the words of the second line
@@ -128,8 +128,8 @@ type tokenFile struct {
 // maxTokenFile bounds what is read of a token file. A token has at most 2048 bytes.
 const maxTokenFile = 4096
 
-// openTokenFile opens, locks and reads the file. With create, a file that does not exist is made. A pipe is only read:
-// then the result has no path, and the writer has patience to finish.
+// openTokenFile opens, locks and reads the file. With create, it creates a missing file. A pipe is only read: then the
+// result has no path, and the writer has the time patience to finish.
 func openTokenFile(path string, create bool, patience time.Duration) (*tokenFile, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		if create {
@@ -154,12 +154,12 @@ func openTokenFile(path string, create bool, patience time.Duration) (*tokenFile
 	}
 }
 
-// linkedFile returns path or, if path is a symbolic link, the file that the link leads to: a file that is replaced must
-// not replace the link. The error is a usage error about flag if there is no such file, because no file can be made there
-// by the name of the link.
+// linkedFile returns path or, if path is a symbolic link, the file that the link points to, because replacing a file must
+// not replace the link. If that file does not exist, the error is a usage error about flag, because it could not be
+// created under the link's name.
 func linkedFile(flag, path string) (string, error) {
 	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeSymlink == 0 {
-		return path, nil // what is wrong with path shows when it is opened
+		return path, nil // the error shows when the file is opened
 	}
 	file, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -234,7 +234,7 @@ func (t *tokenFile) settled() error {
 	return usage("the answer to \"joblock %s\" with this token is unknown: repeat that command first", t.pending[0])
 }
 
-// write replaces the file. After a crash at any moment, the file is the old one or the new one.
+// write replaces the file. After a crash at any time, the file has either the old or the new content.
 func (t *tokenFile) write(token joblock.Token, pending ...string) error {
 	text, err := token.MarshalText()
 	if err != nil {
@@ -248,7 +248,7 @@ func (t *tokenFile) write(token joblock.Token, pending ...string) error {
 	if err != nil {
 		return fmt.Errorf("--token-file: %w", err)
 	}
-	lockFile(temp) // before others can open the file
+	lockFile(temp) // before another process can open the file
 	if _, err = temp.Write(text); err == nil {
 		err = os.Rename(temp.Name(), t.path)
 	}
@@ -262,7 +262,7 @@ func (t *tokenFile) write(token joblock.Token, pending ...string) error {
 	return nil
 }
 
-// drop removes the token from the file or, if this process has made the file or with remove, the file itself.
+// drop removes the token from the file. If this process created the file, or if remove is true, it deletes the file.
 func (t *tokenFile) drop(remove bool) {
 	if t.path == "" {
 		return
@@ -300,12 +300,12 @@ func reportOf(g ops.Grant) tokenReport {
 	}
 }
 
-// instant returns the time after d, as the JSON has times.
+// instant returns the time d from now, formatted as in the JSON output.
 func instant(d time.Duration) string {
 	return time.Now().Add(d).UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// print writes r to the standard output, and the token unless it is zero or the file t has it.
+// print writes r to the standard output. It adds the token if the token is not zero and no file has it.
 func (f *tokenFlags) print(cmd *cobra.Command, t *tokenFile, token joblock.Token, r tokenReport) error {
 	text := []byte(nil)
 	if !token.IsZero() && (t == nil || t.path == "") {
@@ -334,15 +334,15 @@ func (f *tokenFlags) print(cmd *cobra.Command, t *tokenFile, token joblock.Token
 	return err
 }
 
-// keepsPipes makes a write to a standard output without a reader an error. By default such a write ends the process,
-// and the lock that was just taken would outlive it.
+// keepsPipes makes a write to a closed pipe an error. By default such a write to the standard output ends the process,
+// and the lock that was just taken would stay.
 func keepsPipes() { signal.Ignore(syscall.SIGPIPE) }
 
 // interrupts are the signals that end a wait for a lock.
 var interrupts = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
-// interruptible returns a context that is cancelled at the first of the signals in interrupts, or by end. came returns the
-// number of that signal, or 0. Later signals do nothing, also after end: the exit code is that of what was done.
+// interruptible returns a context that is cancelled by end, or by the first of the signals in interrupts. came returns
+// the number of that signal, or 0. Later signals are ignored, even after end, so that the exit code says what was done.
 func interruptible() (ctx context.Context, came func() int, end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	caught := make(chan os.Signal, 1)
@@ -370,11 +370,11 @@ func (s *server) sessionFor(holder string) (face, error) {
 	return s.locks(joblock.Config{MaxTTL: driver.MaxPeriod, Holder: holder, CallTimeout: s.callTimeout()})
 }
 
-// scriptLabel returns what others see as the holder by default: the machine, and the process that has started joblock.
+// scriptLabel returns the default label of the holder: the machine, and the process that started joblock.
 func scriptLabel() string { return hostname() + ":" + strconv.Itoa(os.Getppid()) }
 
-// checkPeriod returns a usage error for a value out of bounds of the flag called name. The value 0 means that the flag
-// was not given.
+// checkPeriod returns a usage error if the value of the flag with this name is out of bounds. The value 0 means that the
+// flag was not given.
 func checkPeriod(name string, d, least time.Duration) error {
 	if d != 0 && (d < least || d > driver.MaxPeriod) {
 		return usage("--%s is %s, must be from %s to %s", name, d, least, driver.MaxPeriod)
@@ -382,7 +382,7 @@ func checkPeriod(name string, d, least time.Duration) error {
 	return nil
 }
 
-// checkJob returns a usage error for a job that is no QUEUE/ID. The text "" is no job.
+// checkJob returns a usage error for a job that is not QUEUE/ID. The text "" means no job.
 func checkJob(job string) error {
 	if _, _, ok := envelope.ParseJob(job); job != "" && !ok {
 		return usage("--job is %q, must be QUEUE/ID, with a / in the name of the queue written as %%2F and a %% as %%25", job)

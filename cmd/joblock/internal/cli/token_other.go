@@ -13,5 +13,5 @@ func lockFile(*os.File) bool { return true }
 // private does nothing: the mode of a file does not say who can read the file on this system.
 func private(fs.FileInfo) error { return nil }
 
-// exposed finds nothing, like private.
+// exposed reports nothing, for the same reason.
 func exposed(fs.FileInfo, int) (why string, refused bool) { return "", false }

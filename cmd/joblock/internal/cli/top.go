@@ -107,7 +107,7 @@ Exit codes:
 // mostListed bounds how many locks of a look are kept. Further locks are only counted.
 const mostListed = 200_000
 
-// topLook is what one look has found. All numbers are of the locks that the look is about.
+// topLook is the result of one look. All numbers are of the locks that match the filter.
 type topLook struct {
 	At       ops.Time   `json:"at,omitzero"` // the store's time at the last of the locks; zero if there is none
 	Locks    int        `json:"locks"`
@@ -115,12 +115,12 @@ type topLook struct {
 	Parked   int        `json:"parked"`
 	Orphaned int        `json:"orphaned"`
 	OfJobs   int        `json:"of_jobs"` // locks that are bound to a job
-	Waiting  int        `json:"waiting"` // places in all lines
+	Waiting  int        `json:"waiting"` // waiters in all lines
 	Lines    int        `json:"lines"`   // locks with waiters
 	Oldest   ops.Millis `json:"oldest_ms,omitzero"`
 	Items    []ops.Lock `json:"items"`
 
-	done float64 // the part of the walk that is done
+	done float64 // the completed fraction of the walk
 	err  error
 }
 
@@ -185,10 +185,10 @@ type top struct {
 }
 
 const (
-	// redrawPause bounds how long a change of the screen's size goes unnoticed.
+	// redrawPause is how long a change of the screen's size may go unnoticed.
 	redrawPause = 200 * time.Millisecond
 
-	// partPause is how often a longer walk shows what it has found so far.
+	// partPause is how often a walk that takes longer shows what it has found so far.
 	partPause = 500 * time.Millisecond
 )
 
@@ -243,7 +243,7 @@ func (t *top) run(ctx context.Context) error {
 	}
 }
 
-// errHungUp ends top when the terminal is gone, with the exit code of SIGHUP.
+// errHungUp ends top with the exit code of SIGHUP, when the terminal is gone.
 var errHungUp = &exitError{code: exitSignal + 1}
 
 // looks looks repeatedly and sends what it finds. While the page is paused, no look begins.
@@ -274,7 +274,7 @@ func (t *top) looks(ctx context.Context, looks chan<- topLook, again <-chan stru
 	}
 }
 
-// lookOnce sends one look, and meanwhile what the look has found so far. It reports whether to go on.
+// lookOnce sends one look and, meanwhile, what the look has found so far. It reports whether to continue.
 func (t *top) lookOnce(ctx context.Context, send func(topLook) bool) bool {
 	var look topLook
 	q, shown := t.only.inner(t.query), time.Now()

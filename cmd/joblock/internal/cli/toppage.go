@@ -11,23 +11,23 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 )
 
-// topPage is what "top" shows, and what keys do to it. It uses neither the terminal nor Redis. It is not safe for
-// concurrent use, apart from the field paused.
+// topPage is what "top" shows, and how it responds to keys. It uses neither the terminal nor Redis. Except for the field
+// paused, it is not safe for concurrent use.
 type topPage struct {
-	where   string // the Redis, for people
+	where   string // the Redis, for display
 	colours bool
 	columns int
 	lines   int
 
 	whole  topLook   // the last look that was complete
 	part   topLook   // the look under way
-	at     time.Time // when whole came, by the local clock
+	at     time.Time // when whole arrived, by the local clock
 	rate   string    // how many locks have changed hands per second
 	fences map[string]int64
 
-	order  int // of lockOrders
+	order  int // an index of lockOrders
 	filter string
-	typing bool       // what is typed goes into the filter
+	typing bool       // typed characters go into the filter
 	rows   []ops.Lock // the locks that pass the filter, in order; see list
 	cursor string     // the key of the lock at the cursor
 	from   int        // the first line of the list that is shown
@@ -47,7 +47,7 @@ const (
 	viewHelp
 )
 
-// action is what a key asks for beyond the page.
+// action is what a key requires outside of the page.
 type action int
 
 const (
@@ -85,7 +85,7 @@ func (g *gate) closed() bool {
 	return g.opened != nil
 }
 
-// wait returns when the gate is open, or reports false at the end of ctx.
+// wait returns when the gate is open, or returns false when ctx ends.
 func (g *gate) wait(ctx context.Context) bool {
 	g.mu.Lock()
 	opened := g.opened
@@ -103,7 +103,7 @@ func (g *gate) wait(ctx context.Context) bool {
 
 func (p *topPage) resize(columns, lines int) { p.columns, p.lines = columns, lines }
 
-// look takes over the result of a look, complete or under way.
+// look takes over the result of a look, which may be incomplete.
 func (p *topPage) look(l topLook, now time.Time) {
 	if p.part = l; l.done < 1 {
 		if p.at.IsZero() {
@@ -134,7 +134,7 @@ func (p *topPage) explain(e explained) {
 	}
 }
 
-// press handles a key, and returns what it asks for beyond the page: for actExplain, of the lock with this key.
+// press handles a key. It returns what the key requires outside of the page; for actExplain, lock is the key of the lock.
 func (p *topPage) press(key string) (act action, lock string) {
 	switch {
 	case key == "ctrl-c":
@@ -239,12 +239,12 @@ func (p *topPage) move(key string) {
 	p.cursor = p.rows[max(0, min(len(p.rows)-1, p.index()+step))].Key
 }
 
-// index returns the index of the lock at the cursor: 0 if that lock is gone.
+// index returns the index of the lock at the cursor, or 0 if that lock is gone.
 func (p *topPage) index() int {
 	return max(0, slices.IndexFunc(p.rows, func(l ops.Lock) bool { return l.Key == p.cursor }))
 }
 
-// shown returns the look that is shown: the last complete one, or the first one while it is under way.
+// shown returns the look that is on the screen: the last complete one, or the first one while it is under way.
 func (p *topPage) shown() topLook {
 	if p.at.IsZero() {
 		return p.part
@@ -276,7 +276,7 @@ func (t *topLook) summary() string {
 	return text + fmt.Sprintf("; %d of jobs", t.OfJobs)
 }
 
-// chrome is how many lines of the list are no locks: three at the top, the heads, and one at the bottom.
+// chrome is how many lines of the list page are not locks: three at the top, the headings, and one at the bottom.
 const chrome = 5
 
 // listLines returns how many locks fit onto the screen.
@@ -395,7 +395,7 @@ func (p *topPage) drawList(now time.Time) []string {
 // oneLine returns text without line feeds.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
-// widths returns how wide the columns of the list are. What does not fit at the right is left out.
+// widths returns the widths of the list's columns. Columns that do not fit at the right get 0.
 func (p *topPage) widths() []int {
 	widths := []int{0, 8, 6, 6, 8, 5, 0, 0} // 0: a share of what is left
 	rest := p.columns - len("> ")
@@ -412,7 +412,7 @@ func (p *topPage) widths() []int {
 	return widths
 }
 
-// row returns a line of the list. Texts that are too long are cut.
+// row returns a line of the list. Texts that are too long are truncated.
 func row(widths []int, mark string, texts []string) string {
 	var b strings.Builder
 	b.WriteString(mark)

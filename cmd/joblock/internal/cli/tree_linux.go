@@ -18,8 +18,8 @@ func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// clock returns the nanoseconds since the machine was started. The clock is the same for all processes, and runs on
-// while the machine sleeps.
+// clock returns the nanoseconds since the machine booted. The clock is the same for all processes, and continues while
+// the machine sleeps.
 func clock() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -28,12 +28,12 @@ func clock() int64 {
 	return t.Nano()
 }
 
-// ownFile is this program's file, even if another file has taken its name.
+// ownFile returns a path to this program's file, even if another file has replaced it.
 func ownFile() (string, error) { return "/proc/self/exe", nil }
 
-// killDescendants sends SIGKILL to all descendants of this process. Descendants that are started meanwhile may escape,
-// so callers repeat the call until waitAny finds no children. The argument, the process group of the command, is used
-// only on other systems.
+// killDescendants sends SIGKILL to all descendants of this process. Descendants that are started meanwhile may escape, so
+// callers repeat the call until waitAny finds no children. The argument, the process group of the command, is used only
+// on other systems.
 func killDescendants(int) {
 	children := map[int][]int{}
 	dirs, err := os.ReadDir("/proc")
@@ -55,7 +55,7 @@ func killDescendants(int) {
 	}
 }
 
-// parentOf returns the parent of a process. The name of the process may contain anything, parentheses included.
+// parentOf returns the parent of a process. It allows for process names with any characters, including parentheses.
 func parentOf(pid int) (ppid int, ok bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// leastInterval bounds how often Redis is asked.
+	// leastInterval is the shortest interval between two looks.
 	leastInterval = 100 * time.Millisecond
 
-	// mostWatched bounds how many keys "watch" names, and so the calls of one look.
+	// mostWatched is how many keys "watch" accepts, because each is read at every look.
 	mostWatched = 100
 
 	// mostKnown bounds how many keys a watch under a prefix remembers.
 	mostKnown = 500_000
 
-	// mostMissing bounds how many keys that a walk has not found are looked up one by one after each walk.
+	// mostMissing is how many keys that a walk did not find are looked up individually after each walk.
 	mostMissing = 100
 )
 
@@ -153,13 +153,13 @@ type watch struct {
 	desk ops.Operator
 	talk func(format string, args ...any)
 
-	known  map[string]ops.Lock // what was seen at the previous look
-	came   bool                // the key is in the state of --until
-	silent bool                // the previous look was not answered
+	known  map[string]ops.Lock // the keys as of the previous look
+	came   bool                // the key has reached the state of --until
+	silent bool                // the previous look got no answer
 }
 
-// changes returns what happens, until ctx ends, --for has passed, or the key is in the state of --until. The first look
-// at KEYs has a change for each; the first walk has none. An error of the first look ends the changes.
+// changes yields what happens until ctx ends, --for has passed, or the key has reached the state of --until. The first
+// look at named keys yields a change for each; the first walk yields none. An error of the first look ends the iteration.
 func (w *watch) changes(ctx context.Context) iter.Seq2[keyChange, error] {
 	return func(yield func(keyChange, error) bool) {
 		if w.during > 0 {
@@ -197,7 +197,7 @@ func (w *watch) changes(ctx context.Context) iter.Seq2[keyChange, error] {
 
 var errWatched = errors.New("--for is over")
 
-// sleep returns after d, or reports false at the end of ctx.
+// sleep returns true after d, or false when ctx ends.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(max(d, 0))
 	defer t.Stop()
@@ -209,8 +209,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// look looks at all watched keys once, and reports whether the watch goes on. After an error the keys that were not
-// read keep their previous state.
+// look looks at all watched keys once, and reports whether to continue. After an error, the keys that were not read keep
+// their previous state.
 func (w *watch) look(ctx context.Context, first bool, yield func(keyChange, error) bool) (more bool, err error) {
 	next := make(map[string]ops.Lock, len(w.known))
 	see := func(l ops.Lock) bool {
@@ -245,7 +245,7 @@ func (w *watch) look(ctx context.Context, first bool, yield func(keyChange, erro
 	}
 	missing := slices.DeleteFunc(slices.Sorted(maps.Keys(w.known)), func(key string) bool { _, found := next[key]; return found })
 	for _, key := range missing[min(len(missing), mostMissing):] {
-		next[key] = w.known[key] // looked up after a later walk
+		next[key] = w.known[key] // it is looked up after a later walk
 	}
 	if missing = missing[:min(len(missing), mostMissing)]; len(missing) > 0 {
 		locks, err := w.desk.Statuses(ctx, missing...)
@@ -265,8 +265,8 @@ func (w *watch) look(ctx context.Context, first bool, yield func(keyChange, erro
 	return !w.came, nil
 }
 
-// see compares l with what was known of its key, and yields the change, if there is one. It reports whether the look
-// goes on.
+// see compares l with the previous state of its key, and yields the change, if there is one. It reports whether to
+// continue.
 func (w *watch) see(l ops.Lock, first bool, yield func(keyChange, error) bool) bool {
 	was, known := w.known[l.Key]
 	kind := changeNow
@@ -293,7 +293,7 @@ func (w *watch) see(l ops.Lock, first bool, yield func(keyChange, error) bool) b
 	return yield(c, nil) && !w.came
 }
 
-// brief returns the part of l that is needed to see the next change.
+// brief returns only the fields of l that are needed to notice the next change.
 func brief(l ops.Lock) ops.Lock {
 	return ops.Lock{
 		Key: l.Key, State: l.State, Owner: l.Owner, Holder: l.Holder, Job: l.Job, Fence: l.Fence, First: l.First,
@@ -301,7 +301,7 @@ func brief(l ops.Lock) ops.Lock {
 	}
 }
 
-// verdict returns the error that leads to the exit code of a watch that has ended.
+// verdict returns the error for the exit code of a watch that has ended.
 func (w *watch) verdict(ctx context.Context) error {
 	if w.until == "" || w.came || context.Cause(ctx) != nil {
 		return nil
@@ -309,7 +309,7 @@ func (w *watch) verdict(ctx context.Context) error {
 	return &exitError{exitNo, fmt.Errorf("--for has ended, and %s is not %s", safe(w.keys[0]), w.until)}
 }
 
-// untilSignal runs f with a context that is cancelled at INT, TERM or HUP; then the error has the code 128+n.
+// untilSignal calls f with a context that is cancelled at INT, TERM or HUP. After a signal the error has the code 128+n.
 func untilSignal(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -12,8 +12,8 @@
 //	stuck:invoices    a job whose handler does not end for ten minutes
 //	reindex:catalog   hangs every two minutes, and an operator on call forces it
 //
-// The scope of the cron jobs is Scope. The journal has all of that, and how each cron job has ended; the job "rates"
-// fails at every third run, the first one included. The audit has what operators did.
+// The scope of the cron jobs is Scope. The journal has all these events, and how each cron job ended; the job "rates"
+// fails at every third run, beginning with the first. The audit has the operators' actions.
 package demo
 
 import (
@@ -47,7 +47,7 @@ func Run(ctx context.Context, port int, ready func(url string)) error {
 	return run(ctx, port, 1, ready)
 }
 
-// run is Run for a company whose people are pace times as fast.
+// run is Run with people who are pace times as fast.
 func run(ctx context.Context, port int, pace time.Duration, ready func(url string)) error {
 	embedded := miniredis.NewMiniRedis()
 	embedded.ClockTTL(true)
@@ -66,7 +66,7 @@ func run(ctx context.Context, port int, pace time.Duration, ready func(url strin
 type company struct {
 	addr      string
 	pace      time.Duration   // how many times as fast people are
-	ctx       context.Context // of everything that happens; ends when the demo ends
+	ctx       context.Context // the context of everything in the demo; ends when the demo ends
 	stop      context.CancelFunc
 	happening sync.WaitGroup
 	lockers   []*joblock.Locker
@@ -128,7 +128,7 @@ func newProcess(label string, opts *redis.Options) (p process, err error) {
 	return p, nil
 }
 
-// close ends a process that newProcess has made, even one that is incomplete.
+// close ends a process from newProcess, even an incomplete one.
 func (p process) close(ctx context.Context) (err error) {
 	if p.locks != nil {
 		err = errors.Join(err, p.locks.Close(ctx))

@@ -20,7 +20,7 @@ const (
 	stuckTask   = "invoices"
 )
 
-// jobs starts a web side, which enqueues tasks with locks, and a worker, which has a keeper too. stop ends both.
+// jobs starts a web process, which enqueues tasks with locks, and a worker with a keeper. stop ends both.
 func (c *company) jobs() (stop func() error, err error) {
 	stop = func() error { return nil }
 	web, err := c.locker("web-1:80")
@@ -66,7 +66,7 @@ func (c *company) jobs() (stop func() error, err error) {
 	}, nil
 }
 
-// enqueues has the web side enqueue tasks, for some keys faster than the worker executes them.
+// enqueues makes the web process enqueue tasks, for some keys faster than the worker executes them.
 func (c *company) enqueues(client *handoff.Client) {
 	account, shop := 0, 0
 	c.happens(func(ctx context.Context) time.Duration {
@@ -110,7 +110,7 @@ func (c *company) webhook(ctx context.Context, task *asynq.Task) error {
 	return c.takes(ctx, 3*time.Second)
 }
 
-// takes does work that takes d at the pace of the company.
+// takes pretends to work for d, at the pace of the company.
 func (c *company) takes(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d / c.pace):

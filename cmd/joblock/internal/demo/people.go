@@ -49,7 +49,7 @@ func (c *company) people() error {
 	return c.onCall()
 }
 
-// reports has a process take a lock, renew its lease once, and then die without releasing it, as if its machine had
+// reports makes a process take a lock, renew its lease once, and then die without releasing it, as if its machine had
 // failed. Every process has a number of its own.
 func (c *company) reports() {
 	const lease, gap = time.Minute, 20 * time.Second
@@ -69,7 +69,7 @@ func (c *company) reports() {
 	})
 }
 
-// onCall has a process hang, and an operator on call force its lock, as "joblock force-release" does.
+// onCall makes a process hang, and an operator free its lock, as "joblock force-release" does.
 func (c *company) onCall() error {
 	hangs, err := c.locker("batch-2:31 reindex.sh")
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *company) onCall() error {
 	return nil
 }
 
-// under takes a lock, has it for d, and releases it.
+// under takes a lock, holds it for d, and releases it.
 func (c *company) under(ctx context.Context, d time.Duration, take func() (*joblock.Lock, error)) {
 	lock, err := take()
 	if err != nil {
