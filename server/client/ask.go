@@ -25,7 +25,7 @@ func ask[Req, Res any](ctx context.Context, c *Client, op string, route *routes.
 	return res, err
 }
 
-// callOf returns the call of a route: what the fields of the request say is where their tags say.
+// callOf returns the call for a request: it puts each field of req where the field's tag says.
 func callOf(op string, row *routes.Row, req any) (call, error) {
 	v := reflect.ValueOf(req)
 	one := call{op: op, method: row.Method, path: row.Path, query: make(url.Values), header: make(http.Header), again: !row.Acts}
@@ -48,7 +48,7 @@ func callOf(op string, row *routes.Row, req any) (call, error) {
 		case f.In == "match":
 			one.header.Set("If-Match", "*")
 		case f.In == "path" && strings.Contains(one.path, "{"+f.Name+"}"):
-			if text == "" { // the path would be that of another call
+			if text == "" { // the path would be that of another route
 				return one, core.Invalid(op, "", "%s is empty", row.Request.FieldByIndex(f.Index).Name)
 			}
 			one.path = strings.Replace(one.path, "{"+f.Name+"}", segment(text), 1)
@@ -67,7 +67,7 @@ func callOf(op string, row *routes.Row, req any) (call, error) {
 	return one, nil
 }
 
-// textOf returns the text of a parameter, "" for the zero value.
+// textOf returns the text of a parameter; "" for a zero value.
 func textOf(v reflect.Value) string {
 	if v.IsZero() {
 		return ""
@@ -94,7 +94,8 @@ func textOf(v reflect.Value) string {
 	return v.String()
 }
 
-// segment returns a name as a segment of a path. Servers take a segment "." or ".." for a path that is not clean.
+// segment escapes a name as a segment of a path. It also escapes "." and "..", which servers would treat as an unclean
+// path.
 func segment(name string) string {
 	if name == "." || name == ".." {
 		return strings.ReplaceAll(name, ".", "%2E")

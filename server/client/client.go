@@ -33,33 +33,33 @@ type Config struct {
 	// URLs are the base URLs of the replicas, such as https://locks.internal:7420. A URL may have a path.
 	URLs []string
 
-	// Token returns the bearer token for a request; see FromFile. Default none: the server knows the caller by its
-	// certificate, or admits every caller.
+	// Token returns the bearer token for a request; see FromFile. Default: no token; then the server knows the caller by
+	// its certificate, or admits every caller.
 	Token func(context.Context) (string, error)
 
-	// Timeout bounds a call, not counting the time the call may wait for a lock. It must leave time to ask several
-	// replicas. Default 10 s.
+	// Timeout bounds a call, without the time that the call may wait for a lock. It must suffice to try several replicas.
+	// Default 10 s.
 	Timeout time.Duration
 
-	// CertFile and KeyFile have the certificate by which the servers know this caller, in PEM form. Set both or neither.
-	// New connections read the files again. While the files are bad, for example because only one of the two has been
-	// replaced, the previous certificate stays in use while valid.
+	// CertFile and KeyFile have this caller's client certificate and its key, in PEM form. Set both or neither. The files
+	// are read again for new connections. While they are bad, for example because only one of the two has been replaced,
+	// the previous certificate stays in use while valid.
 	CertFile, KeyFile string
 
-	// CAFile has the authorities of the servers' certificates, in PEM form. New connections read the file again, and use
-	// the previous authorities while it is bad; connections through a proxy use those that New read. Default those of the
-	// system.
+	// CAFile has the certificate authorities of the servers' certificates, in PEM form. The file is read again for new
+	// connections; while it is bad, the previous authorities stay in use. Connections through a proxy use the authorities
+	// that New has read. Default: those of the system.
 	CAFile string
 
-	// HTTP sends the requests; its Timeout must be 0, and it must not follow redirections. With HTTP, the files above must
-	// not be set. Default a client of its own with the settings of http.DefaultTransport.
+	// HTTP sends the requests. Its Timeout must be 0, and it must not follow redirections. With HTTP, the files above
+	// must not be set. Default: a new http.Client with the settings of http.DefaultTransport.
 	HTTP *http.Client
 
-	// Insecure lets a Token travel in the clear, to a URL that begins with http:// and is not of this machine.
+	// Insecure allows a Token to be sent unencrypted, to an http:// URL of another machine.
 	Insecure bool
 }
 
-// Client is a client of one or several replicas of a server. A Client is safe for concurrent use. Make it with New.
+// Client is a client of one or several replicas of a lock server. A Client is safe for concurrent use. Make it with New.
 type Client struct {
 	cfg  Config
 	urls []string
@@ -69,8 +69,8 @@ type Client struct {
 
 var _ ops.Operator = (*Client)(nil)
 
-// New returns a Client, and sends nothing. The error matches joblock.ErrInvalid, names the bad field and, if a file cannot
-// be read, also matches the error from reading it.
+// New returns a Client, and sends nothing. The error matches joblock.ErrInvalid and names the bad field. If a file cannot
+// be read, it also matches the error of reading the file.
 func New(cfg Config) (*Client, error) {
 	if len(cfg.URLs) == 0 {
 		return nil, invalid("Config.URLs is empty")
@@ -108,7 +108,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// tls returns the configuration from the files, nil if none is set. The authorities are nil without a CAFile.
+// tls returns the TLS configuration with the files, or nil if none is set. authorities is nil without a CAFile.
 func (cfg *Config) tls() (_ *tls.Config, authorities *certs.Pool, err error) {
 	switch {
 	case (cfg.CertFile == "") != (cfg.KeyFile == ""):
@@ -132,13 +132,13 @@ func (cfg *Config) tls() (_ *tls.Config, authorities *certs.Pool, err error) {
 		if authorities, err = certs.OpenPool(cfg.CAFile, nil); err != nil {
 			return nil, nil, badFile("the authorities of servers", err)
 		}
-		c.RootCAs = authorities.Get() // for connections through a proxy
+		c.RootCAs = authorities.Get() // used for connections through a proxy
 	}
 	return c, authorities, nil
 }
 
-// Close closes the connections that no call uses. Calls and Holds that are under way go on. Close waits for nothing yet and
-// returns nil: ctx and the error are those of every other Close of the toolkit.
+// Close closes idle connections. Calls and Holds under way continue. Close does not wait at present, and returns nil; it
+// has a context and an error like every other Close of the toolkit.
 func (c *Client) Close(context.Context) error {
 	c.http.CloseIdleConnections()
 	return nil
@@ -157,7 +157,8 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// FromFile returns a Config.Token that reads a file with a token and nothing else. A changed file is read again.
+// FromFile returns a Config.Token that reads the token from a file with nothing else in it. It reads the file again after
+// a change.
 func FromFile(path string) func(context.Context) (string, error) {
 	var (
 		mu    sync.Mutex
@@ -188,7 +189,7 @@ func FromFile(path string) func(context.Context) (string, error) {
 	}
 }
 
-// A call is one request, which may go to several replicas.
+// A call is one request, which may be sent to several replicas.
 type call struct {
 	op     string // for errors
 	key    string // for errors
@@ -198,11 +199,11 @@ type call struct {
 	header http.Header
 	body   any           // nil: none
 	into   any           // the answer is decoded into it
-	again  bool          // a repetition is harmless
+	again  bool          // repeating it does no harm
 	wait   time.Duration // how long the server may wait for a lock
 }
 
-// maxAnswer bounds what is read of an answer.
+// maxAnswer is how many bytes of an answer are read.
 const maxAnswer = 64 << 20
 
 // do sends a call until a replica answers. It returns the time at which the answered request was sent.
@@ -221,7 +222,7 @@ func (c *Client) do(ctx context.Context, op call) (sent time.Time, err error) {
 			break
 		}
 		i := (start + int64(n)) % int64(len(c.urls))
-		// Each remaining replica gets its share of the time, and the last one the rest.
+		// Each remaining replica gets an equal share of the time; the last one gets all that is left.
 		share := time.Until(until)/time.Duration(attempts-n) + op.wait/time.Duration(attempts-n)*time.Duration(attempts-n-1)
 		one, stop := context.WithTimeout(whole, share)
 		sent = time.Now()
@@ -241,8 +242,8 @@ func (c *Client) do(ctx context.Context, op call) (sent time.Time, err error) {
 	return sent, err
 }
 
-// text returns the encoded body. JSON is UTF-8, and package json silently replaces invalid bytes, so two keys could become
-// one.
+// text returns the encoded body. It refuses invalid UTF-8, which package json would silently replace, so that two keys
+// could become one.
 func (op *call) text() ([]byte, error) {
 	if name := op.header.Get(idempotencyHeader); strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return nil, core.Invalid(op.op, op.key, "IdempotencyKey is %.60q, must have printable ASCII characters only", name)

@@ -12,7 +12,7 @@ import (
 	"github.com/joblock/toolkit/server/internal/routes"
 )
 
-// Lock returns one key, with its line, its permits and its job. A key without a holder is not an error.
+// Lock returns one key, with its line, its permits and its job. A free key is not an error.
 func (c *Client) Lock(ctx context.Context, key string) (Lock, error) {
 	return ask(ctx, c, "lock", routes.Lock, routes.KeyQuery{Key: key})
 }
@@ -38,7 +38,7 @@ func (c *Client) Locks(ctx context.Context, q LocksQuery) iter.Seq2[Lock, error]
 	})
 }
 
-// most is how many items a server returns at once.
+// most is how many items a server returns at most in one answer.
 const most = 1000
 
 // pages walks over a list with a cursor.
@@ -63,10 +63,10 @@ func pages[T any](page func(at string) (routes.List[T], error)) iter.Seq2[T, err
 	}
 }
 
-// ErrMore says that a list was longer than what a server returns at once.
+// ErrMore means that a list is longer than what a server returns in one answer.
 var ErrMore = errors.New("client: the list is incomplete: it is longer than the server returns at once")
 
-// list walks over a list without a cursor. If it is longer than what the server returns, the walk ends with ErrMore.
+// list walks over a list without a cursor. If the server did not return all of it, the walk ends with ErrMore.
 func list[T any](op string, get func() (routes.List[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		got, err := get()
@@ -85,15 +85,16 @@ func list[T any](op string, get func() (routes.List[T], error)) iter.Seq2[T, err
 	}
 }
 
-// Waiters walks over the line of key, in the order in which it will be served: 1,000 at most, and then ErrMore.
+// Waiters walks over the line of key, in the order in which it will be served. After 1,000 waiters the walk ends with
+// ErrMore.
 func (c *Client) Waiters(ctx context.Context, key string) iter.Seq2[Waiter, error] {
 	return list("line", func() (routes.List[Waiter], error) {
 		return ask(ctx, c, "line", routes.Line, routes.LineQuery{Key: key, First: routes.First{Limit: most}})
 	})
 }
 
-// Permits returns who has the permits of a limit, or the slots of a sequence. n is how many there are, 0 if the caller does
-// not know.
+// Permits returns the permits of a limit, or the slots of a sequence. n is the number of permits, or 0 if the caller does
+// not know it.
 func (c *Client) Permits(ctx context.Context, key string, n int) (Permits, error) {
 	return ask(ctx, c, "permits", routes.Permits, routes.PermitsQuery{Key: key, N: n})
 }
@@ -105,8 +106,8 @@ func (c *Client) Jobs(ctx context.Context, q JobsQuery) iter.Seq2[Job, error] {
 	})
 }
 
-// Sequences walks over the lines of jobs, those that have halted first. After 1,000 of them, and if the server could not look
-// at everything in time, the walk ends with ErrMore.
+// Sequences walks over the lines of jobs, those that have halted first. The walk ends with ErrMore after 1,000 of them,
+// and if the server could not read everything in time.
 func (c *Client) Sequences(ctx context.Context, q SequencesQuery) iter.Seq2[Sequence, error] {
 	return list("sequences", func() (routes.List[Sequence], error) {
 		return ask(ctx, c, "sequences", routes.Sequences, routes.SequencesQuery{SequencesQuery: q, First: routes.First{Limit: most}})
@@ -141,8 +142,8 @@ func (c *Client) Outboxes(ctx context.Context) (Outboxes, error) {
 	return ask(ctx, c, "outboxes", routes.Outboxes, routes.Empty{})
 }
 
-// Doctor returns whether the servers keep locks safe, what endangers locks, jobs and cron jobs, the worst first, and what is
-// well. After ErrMore not everything was looked at.
+// Doctor returns whether the servers keep locks safe, what endangers locks, jobs and cron jobs, the worst first, and what
+// is well. The error ErrMore means that not everything was checked.
 func (c *Client) Doctor(ctx context.Context) (Report, error) {
 	got, err := ask(ctx, c, "doctor", routes.Doctor, routes.Empty{})
 	if err == nil && got.More {
@@ -151,15 +152,15 @@ func (c *Client) Doctor(ctx context.Context) (Report, error) {
 	return got.Report, err
 }
 
-// Audit walks over what operators have done, the newest first: 1,000 records at most, and then ErrMore. An action has two
-// records; see AuditEntry.
+// Audit walks over the records of operators' actions, the newest first. After 1,000 records the walk ends with ErrMore.
+// An action has two records; see AuditEntry.
 func (c *Client) Audit(ctx context.Context, q AuditQuery) iter.Seq2[AuditEntry, error] {
 	return list("audit", func() (routes.List[AuditEntry], error) {
 		return ask(ctx, c, "audit", routes.Audit, routes.AuditQuery{AuditQuery: q, First: routes.First{Limit: most}})
 	})
 }
 
-// Events walks over what has happened, the newest first, page by page. An error ends the walk.
+// Events walks over past events, the newest first, page by page. An error ends the walk.
 func (c *Client) Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, error] {
 	return pages(func(at string) (routes.List[Event], error) {
 		q := q
@@ -168,23 +169,23 @@ func (c *Client) Events(ctx context.Context, q EventsQuery) iter.Seq2[Event, err
 	})
 }
 
-// History returns what is known of the past of a key: events and, for callers with the scope admin, actions of operators.
+// History returns what is known of the past of a key: events and, for callers with the scope admin, operators' actions.
 func (c *Client) History(ctx context.Context, q HistoryQuery) (History, error) {
 	return ask(ctx, c, "history", routes.History, routes.HistoryQuery{HistoryQuery: q})
 }
 
-// Act performs an action of an operator. Its type documents what it does; the server decides about its name of who acts.
-// Errors match ErrNotRecorded, with which nothing was changed; joblock.ErrInvalid; and joblock.ErrUnavailable, after which
-// the action may have taken effect. In addition there are
+// Act performs an operator's action. The action's type documents what it does. The server records the action under the
+// caller's name. Errors match ErrNotRecorded, after which nothing was changed; joblock.ErrInvalid; and
+// joblock.ErrUnavailable, after which the action may have taken effect. In addition, errors match
 //
 //	on a key      joblock.ErrNotOwner if the fence has changed, joblock.ErrNotFound, joblock.ErrBusy with IfIdle
 //	on a task     ErrTaskNotFound, ErrTaskState
 //	on cron jobs  ErrCronNotFound, and ErrBackfilling while a backfill has not ended
 //
-// A CancelTask with a Then waits up to ten seconds more for the handler to return. A TriggerCron with Wait waits until the
-// run has ended: ActionResult.Run is the run, in whatever State it ended. It waits for as long as no node executes the job, so give
-// ctx a deadline. If ctx ends, the error is the cause of ctx, and the trigger stays. A server that does not answer for a
-// while does not end the wait.
+// A CancelTask with a Then waits up to ten more seconds for the handler to return. A TriggerCron with Wait waits until
+// the run has ended: ActionResult.Run is the run, in whatever State it ended. If no node executes the job, the wait does
+// not end, so give ctx a deadline. If ctx ends, the error is the cause of ctx, and the trigger stays. A temporary outage
+// of the server does not end the wait.
 func (c *Client) Act(ctx context.Context, a Action) (ActionResult, error) {
 	row := routes.Of(a)
 	if row == nil {
@@ -233,7 +234,7 @@ func (c *Client) trigger(ctx context.Context, row *routes.Row, a TriggerCron) (A
 	return done, context.Cause(ctx)
 }
 
-// The first and the longest pause of trigger between two looks.
+// firstLook is the first, and lastLook the longest, pause of trigger between two looks.
 const firstLook, lastLook = 50 * time.Millisecond, time.Second
 
 // CronScopes returns the scopes of cron jobs that the server shows.
@@ -242,8 +243,8 @@ func (c *Client) CronScopes(ctx context.Context) ([]string, error) {
 	return got.Items, err
 }
 
-// CronJobs returns the cron jobs of a scope. With the scope "" these and all following calls are about the only scope
-// that the server has.
+// CronJobs returns the cron jobs of a scope. If the server has only one scope, the scope "" stands for it, here and in
+// all following calls.
 func (c *Client) CronJobs(ctx context.Context, scope string) ([]CronJob, error) {
 	got, err := ask(ctx, c, "cron", routes.CronJobs, routes.ScopeQuery{Scope: scope})
 	return got.Items, err
@@ -273,12 +274,12 @@ type CronPreviewQuery struct {
 	N    int    // how many ticks, from 1 to 1,000; 0 means the default of the server, 10
 }
 
-// CronPreview returns the next ticks of a spec that no cron job has.
+// CronPreview returns the next ticks of a spec, which need not be the spec of a cron job.
 func (c *Client) CronPreview(ctx context.Context, q CronPreviewQuery) (CronPlan, error) {
 	return ask(ctx, c, "cron preview", routes.CronPreview, routes.CronPreviewQuery(q))
 }
 
-// triggered returns the first ended run of a trigger requested at since or later, nil if there is none.
+// triggered returns the run of a trigger that was requested at the time since or later, if it has ended; otherwise nil.
 func triggered(j CronJob, since Time) (first *CronRun) {
 	for _, r := range j.Runs() {
 		if r.Cause == "trigger" && !r.Tick.Before(since.Time) && (first == nil || r.Tick.Before(first.Tick.Time)) {

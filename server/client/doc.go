@@ -23,26 +23,27 @@
 //
 // # Several servers
 //
-// Replicas have one store, so each serves every call. The Client sends a call to the replica that has answered last. If
-// that one does not answer, or is closing, the Client tries the others in the order of Config.URLs. A call that may have
-// taken effect is repeated only if a repetition is harmless: reads, Renew, Release, Park, and Acquire, Resume and Enqueue,
-// for which the Client makes an Idempotency-Key. A forced release and the actions on cron jobs and tasks are not repeated.
+// All replicas have the same store, so each serves every call. The Client sends a call to the replica that answered last.
+// If that replica does not answer, or is closing, the Client tries the others in the order of Config.URLs. A call that
+// may have taken effect is repeated only if that is harmless: reads, Renew, Release, Park, and also Acquire, Resume and
+// Enqueue, because the Client sends an Idempotency-Key with them. A forced release and the actions on cron jobs and tasks
+// are not repeated.
 //
 // # Objects
 //
-// The fields of the objects that calls return, Lock.Locked and CronJob.Runs are stable. Other methods are for the toolkit's
-// command and pages, and may change.
+// Stable are the fields of the objects that calls return, Lock.Locked and CronJob.Runs. Other methods are for the
+// toolkit's own command and pages, and may change.
 //
 // # For how long a lock can be trusted
 //
-// Grant.ExpiresAt and Hold.ExpiresAt are instants of this process's monotonic clock: the sending of the request, plus the
-// server's elapsed_ms and valid_ms, less a ten-thousandth of elapsed_ms for clocks that drift. So a late answer grants no
-// extra time. Stop what the lock protects before that instant.
+// Grant.ExpiresAt and Hold.ExpiresAt are instants by this process's monotonic clock: when the request was sent, plus the
+// server's elapsed_ms and valid_ms, minus a ten-thousandth of elapsed_ms because clocks drift. So a late answer grants no
+// extra time. Stop the work that the lock protects before that instant.
 //
 // # Errors
 //
-// Every error of a server is a *Problem. It matches the sentinel of package joblock that has its code: joblock.ErrHeld,
-// joblock.ErrTimeout, joblock.ErrLost, joblock.ErrNotOwner and so on. Errors about tasks and cron jobs match ErrTaskExists
-// and the other sentinels of this package. A call without an answer, whose outcome is unknown, matches
-// joblock.ErrUnavailable. A call whose own context has ended returns that context's cause.
+// Every error of a server is a *Problem. It matches the sentinel of package joblock with the same code: joblock.ErrHeld,
+// joblock.ErrTimeout, joblock.ErrLost, joblock.ErrNotOwner and so on. Errors about tasks and cron jobs match
+// ErrTaskExists and the other sentinels of this package. If a call gets no answer, its outcome is unknown, and the error
+// matches joblock.ErrUnavailable. If a call's context ends, the error is the context's cause.
 package client

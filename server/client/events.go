@@ -20,20 +20,20 @@ type feed struct {
 	op   call
 	at   string      // the place after the last event; "" until a server has sent one
 	s    *feedStream // nil if there is none
-	away bool        // the server has said that its journal does not answer
+	away bool        // the server said that its journal does not answer
 }
 
 // feedSilence is the time without a line after which a stream counts as dead. A server writes a line every 15 seconds.
 const feedSilence = 40 * time.Second
 
-// Follow returns a Feed of the events after a place: "" is now, or EventsQuery.Since if that is set; "0" is before the
-// oldest event; else it is the Event.ID or the Feed.Position of an earlier one. Follow sends nothing.
+// Follow returns a Feed of the events after a place: "" means from now on, or from EventsQuery.Since if that is set; "0"
+// means from the oldest event; anything else must be an Event.ID or a Feed.Position. Follow sends nothing.
 func (c *Client) Follow(q EventsQuery, after string) (Feed, error) {
 	op, err := callOf("follow events", &routes.Events.Row, routes.EventsQuery{EventsQuery: q, After: after})
 	return &feed{c: c, op: op}, err
 }
 
-// Position is the place after the events that Next has returned, "" until a server has sent one.
+// Position returns the place after the events that Next has returned, or "" until a server has sent a place.
 func (f *feed) Position() string { return f.at }
 
 // Close ends the Feed.
@@ -44,9 +44,9 @@ func (f *feed) Close() {
 	f.s, f.away = nil, false
 }
 
-// Next returns the next events, the oldest first, as soon as there are some. If there are none within atMost, Next returns
-// none. If events in between were lost, an Event of the kind "gap" takes their place. When a stream ends, Next continues at
-// the same place, if necessary at another replica.
+// Next returns the next events, the oldest first, as soon as there are any. If none comes within atMost, Next returns
+// none. If events in between were lost, an Event of the kind "gap" takes their place. When a stream ends, Next continues
+// at the same place, at another replica if necessary.
 //
 // After an error that matches joblock.ErrUnavailable, or the cause of ctx, Next can be called again.
 func (f *feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) {
@@ -66,7 +66,7 @@ func (f *feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) 
 				if !s.lived {
 					return nil, unanswered(f.op, s.base, b.err)
 				}
-				continue // a server that closes, or a proxy: another stream goes on
+				continue // the server closes, or a proxy ended the stream: another stream continues
 			}
 			s.lived, f.away = true, b.away
 			if b.id != "" {
@@ -89,7 +89,7 @@ func (f *feed) Next(ctx context.Context, atMost time.Duration) ([]Event, error) 
 	}
 }
 
-// also returns an event, and those that have arrived with it.
+// also returns e, and the events that have arrived with it.
 func (f *feed) also(e Event) []Event {
 	events := []Event{e}
 	for {
@@ -148,7 +148,7 @@ type feedStream struct {
 	lived  bool // a block has arrived
 }
 
-// A block is what stands between two empty lines.
+// A block is the text between two empty lines of the stream.
 type block struct {
 	id    string
 	event *Event
@@ -156,7 +156,7 @@ type block struct {
 	err   error // the end of the stream
 }
 
-// openFeed asks a replica for a stream. The stream outlives ctx.
+// openFeed opens a stream at a replica. The stream outlives ctx.
 func openFeed(ctx context.Context, c *Client, base string, op call) (*feedStream, error) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	asked, hangUp := context.WithCancel(own)
@@ -196,7 +196,7 @@ func openFeed(ctx context.Context, c *Client, base string, op call) (*feedStream
 	return s, nil
 }
 
-// pump reads blocks until the stream or ctx ends. It hangs up when none comes for long.
+// pump reads blocks until the stream or ctx ends. It calls hangUp if no block comes for feedSilence.
 func (s *feedStream) pump(ctx context.Context, hangUp func(), from io.Reader) {
 	silent := time.AfterFunc(feedSilence, hangUp)
 	defer silent.Stop()
@@ -204,7 +204,7 @@ func (s *feedStream) pump(ctx context.Context, hangUp func(), from io.Reader) {
 	for {
 		silent.Reset(feedSilence)
 		b := readBlock(lines)
-		silent.Stop() // the reader may take its time
+		silent.Stop() // the time that the reader takes does not count
 		select {
 		case s.blocks <- b:
 		case <-ctx.Done():

@@ -19,13 +19,13 @@ import (
 // HoldRequest says which lock Hold takes. Key or Token is required.
 type HoldRequest struct {
 	Key   string
-	Token joblock.Token // instead of Key: the token of a parked lock, which is not waited for
-	Job   string        // with Token: the job that the lock is parked for, if it is for a job
+	Token joblock.Token // instead of Key: the token of a parked lock, which Hold resumes without a wait
+	Job   string        // with Token: the job that the lock is parked for, if any
 
 	TTL         time.Duration // how long the lock outlives this process; 0 means the server's default
 	MaxWait     time.Duration // how long to wait for the lock; 0 means not at all
 	WaitForever bool          // instead of MaxWait: wait until the context of the call ends
-	Holder      string        // a label for people; "" means the server's
+	Holder      string        // a label for display; "" means the server's
 	Limit       int           // 0, or the number of permits of Key; see package limit
 
 	// OnEvent is called with each event, by one goroutine at a time. It must not block.
@@ -35,27 +35,27 @@ type HoldRequest struct {
 // HoldEvent is something that happens to a Hold.
 type HoldEvent struct {
 	Kind  string // HoldWaits, HoldDrains, HoldMoved or HoldLost
-	Ahead int    // HoldWaits: how many come before; -1 if not known
+	Ahead int    // HoldWaits: how many waiters are ahead; -1 if not known
 	Fence int64  // HoldMoved: the fence from now on
-	Err   error  // HoldDrains: why the stream has ended, nil if the server is closing; HoldLost: Hold.Err
+	Err   error  // HoldDrains: why the stream ended, nil if the server is closing; HoldLost: Hold.Err
 }
 
 // The kinds of a HoldEvent.
 const (
 	HoldWaits  = "waits"  // the place in line has changed
 	HoldDrains = "drains" // the stream has ended, and the Hold looks for another replica
-	HoldMoved  = "moved"  // it goes on there
+	HoldMoved  = "moved"  // the Hold continues at another replica
 	HoldLost   = "lost"
 )
 
-// Hold is a lock that a server renews for this process, as long as the stream between the two is open. If the stream ends,
-// because the server is closing, has died or cannot be reached, the Hold continues without it: it renews the lock at any
-// replica. A server that closes parks the lock, and the Hold first resumes it, under a new fence. No other holder gets the
-// lock in between. If no replica answers before ExpiresAt, the lock is lost. Make a Hold with Client.Hold, and Release it.
+// Hold is a lock that a server renews for this process while the stream between the two is open. If the stream ends,
+// because the server is closing, has died or cannot be reached, the Hold renews the lock itself, at any replica. A server
+// that closes parks the lock; then the Hold first resumes it, under a new fence. No other holder gets the lock in
+// between. If no replica answers before ExpiresAt, the lock is lost. Make a Hold with Client.Hold, and Release it.
 //
-// With a stream, a loss is known at once. Without one it is known within a third of the TTL.
+// With a stream, a loss is noticed at once. Without one, it is noticed within a third of the TTL.
 //
-// A process that dies leaves its lock to the end of the lease: it is free one TTL later.
+// If this process dies, its lock ends with the lease: it is free one TTL later.
 type Hold struct {
 	c     *Client
 	req   HoldRequest
@@ -65,12 +65,12 @@ type Hold struct {
 	ended chan struct{}      // closed when live has returned
 
 	mu     sync.Mutex
-	moving *ResumeRequest // the server has parked the lock, and this may have resumed it
+	moving *ResumeRequest // not nil: the server has parked the lock, and this request may have resumed it
 	token  joblock.Token
 	fence  int64
 	until  time.Time
 	err    error                             // why the Hold has ended
-	watch  map[*context.CancelCauseFunc]bool // of contexts, to be called when the lock is lost
+	watch  map[*context.CancelCauseFunc]bool // the contexts to cancel when the lock is lost
 
 	ttl time.Duration // set before live begins
 }
@@ -84,7 +84,7 @@ type line struct {
 	Detail    string `json:"error"`
 	Retryable bool   `json:"retryable"`
 
-	err error // the stream has ended without a last line
+	err error // why the stream ended without a last line
 }
 
 type holdBody struct {
@@ -99,15 +99,15 @@ type holdBody struct {
 	Reserve      int64          `json:"reserve_ms"`
 }
 
-// A stream that waits has a line after a second, and then every ten seconds at the latest. A replica is given firstLine for
-// the first one, or its share of Config.Timeout if that is longer, and silence for each further one.
+// A stream that waits has a line after a second, and then at least every ten seconds. A replica must send its first line
+// within firstLine, or within its share of Config.Timeout if that is longer, and each further line within silence.
 const (
 	firstLine = 3 * time.Second
 	silence   = 30 * time.Second
 )
 
-// Hold takes a lock, and waits for it as the request says. The end of ctx ends the wait, but not the Hold. Errors are
-// those of Acquire and, for a Token, of Resume.
+// Hold takes a lock, and waits for it as the request says. If ctx ends, the wait ends; a Hold that was returned does not
+// depend on ctx. Errors are those of Acquire and, for a Token, of Resume.
 func (c *Client) Hold(ctx context.Context, req HoldRequest) (*Hold, error) {
 	switch {
 	case req.MaxWait < 0:
@@ -136,7 +136,7 @@ func (c *Client) Hold(ctx context.Context, req HoldRequest) (*Hold, error) {
 	return h, nil
 }
 
-// Key returns the key of the lock; of a permit, if the request had a Limit.
+// Key returns the key of the lock; if the request had a Limit, the key of the permit.
 func (h *Hold) Key() string { return h.Token().Key() }
 
 // Token returns the token of the lock, which changes when the Hold resumes the lock.
@@ -154,7 +154,7 @@ func (h *Hold) Fence() int64 {
 	return h.fence
 }
 
-// ExpiresAt returns until when the lock can be relied on, if no line of the server comes. It is an instant of the
+// ExpiresAt returns how long the lock can be relied on if no further line of the server comes. It is an instant of the
 // monotonic clock; see the package comment.
 func (h *Hold) ExpiresAt() time.Time {
 	h.mu.Lock()
@@ -162,13 +162,12 @@ func (h *Hold) ExpiresAt() time.Time {
 	return h.until
 }
 
-// Done returns a channel that is closed when the lock is lost, at the latest at ExpiresAt. After Release, Park and Detach
-// it stays open, because the lock is not lost.
+// Done returns a channel that is closed when the lock is lost, no later than at ExpiresAt. After Release, Park and Detach
+// the channel stays open, because the lock is not lost.
 func (h *Hold) Done() <-chan struct{} { return h.done }
 
-// Err returns nil as long as the Hold has the lock, and then the reason why it ended: for a lock that is lost it matches
-// joblock.ErrLost, or is that of a server; after Release it matches joblock.ErrAlreadyReleased, and after Park and Detach
-// joblock.ErrNotOwner.
+// Err returns nil while the Hold has the lock, and then why it ended. For a lost lock the error matches joblock.ErrLost,
+// or is a server's error. After Release it matches joblock.ErrAlreadyReleased, after Park and Detach joblock.ErrNotOwner.
 func (h *Hold) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -196,9 +195,9 @@ func (h *Hold) Context(parent context.Context) (ctx context.Context, stop contex
 	}
 }
 
-// Release gives the lock back. The reason may be "". Errors are those of Client.Release, or Err. After an error the lock
-// may last until the end of its lease, or of its reservation if a server that closed had parked it; Client.Release can be
-// called again with Token.
+// Release gives the lock back. The reason may be "". Errors are those of Client.Release, or Err if the Hold has ended.
+// After an error the lock may last until its lease ends, or its reservation if a closing server had parked it. To try
+// again, call Client.Release with Token.
 func (h *Hold) Release(ctx context.Context, reason string) error {
 	token, err := h.giveUp(ctx, errReleased)
 	if err != nil {
@@ -208,7 +207,7 @@ func (h *Hold) Release(ctx context.Context, reason string) error {
 }
 
 // Park ends the Hold, and reserves the key for the bearer of the token that Park returns; see Client.Park. After an error
-// the lock may last as long as after one of Release; Client.Park can be called again with Token.
+// the lock may last as long as after a failed Release. To try again, call Client.Park with Token.
 func (h *Hold) Park(ctx context.Context, job string, reserve time.Duration) (joblock.Token, error) {
 	token, err := h.giveUp(ctx, errHandedOver)
 	if err != nil {
@@ -217,8 +216,8 @@ func (h *Hold) Park(ctx context.Context, job string, reserve time.Duration) (job
 	return h.c.Park(ctx, ParkRequest{Token: token, Job: job, Reserve: reserve})
 }
 
-// Detach ends the Hold, and leaves the lock to the rest of its lease. Only Client.Renew renews it from then on. The Grant
-// has no Prior.
+// Detach ends the Hold, and leaves the lock in place for the rest of its lease. From then on only Client.Renew renews it.
+// The Grant has no Prior.
 func (h *Hold) Detach() (Grant, error) {
 	token, err := h.giveUp(context.Background(), errHandedOver) // Config.Timeout bounds the call, if one is needed
 	if err != nil {
@@ -227,14 +226,14 @@ func (h *Hold) Detach() (Grant, error) {
 	return Grant{Key: token.Key(), Token: token, Fence: h.Fence(), TTL: h.ttl, ExpiresAt: h.ExpiresAt()}, nil
 }
 
-// Why a Hold has ended without losing its lock.
+// The errors of a Hold that has ended without losing its lock.
 var (
 	errReleased   = &Problem{Code: joblock.CodeOf(joblock.ErrAlreadyReleased), op: "hold", Detail: "the Hold was released"}
 	errHandedOver = &Problem{Code: joblock.CodeOf(joblock.ErrNotOwner), op: "hold", Detail: "the Hold was parked or detached"}
 )
 
-// giveUp ends the stream, and returns the token of the lock, unless the Hold had already ended. If the server has parked
-// the lock, giveUp resumes it first, because it is unknown whether the Resume under way has succeeded.
+// giveUp ends the stream, and returns the token of the lock, or Err if the Hold has already ended. If the server has
+// parked the lock, giveUp resumes the lock first, because it is unknown whether an earlier Resume has succeeded.
 func (h *Hold) giveUp(ctx context.Context, why error) (joblock.Token, error) {
 	h.stop()
 	<-h.ended
@@ -253,7 +252,7 @@ func (h *Hold) giveUp(ctx context.Context, why error) (joblock.Token, error) {
 	return h.Token(), err
 }
 
-// resume sends a Resume, the same one each time, and records the result.
+// resume sends a Resume, with the same Idempotency-Key each time, and records the result.
 func (h *Hold) resume(ctx context.Context, req ResumeRequest) error {
 	g, err := h.c.Resume(ctx, req)
 	if err != nil {
@@ -284,12 +283,12 @@ func (h *Hold) lose(err error) {
 	h.tell(HoldEvent{Kind: HoldLost, Err: err})
 }
 
-// lostError is the error for a lock that can no longer be relied on.
+// lostError returns the error for a lock that can no longer be relied on.
 func (h *Hold) lostError(detail string, cause error) error {
 	return &Problem{Code: joblock.CodeOf(joblock.ErrLost), Key: h.key, op: "hold", Detail: detail, err: cause}
 }
 
-// live follows the stream, and after its end renews the lock, until the lock is lost or given up.
+// live follows the stream, and renews the lock after the stream has ended, until the lock is lost or given up.
 func (h *Hold) live(life context.Context, s *stream) {
 	defer close(h.ended)
 	defer func() { s.close() }()
@@ -323,15 +322,15 @@ func (h *Hold) live(life context.Context, s *stream) {
 		case "released":
 			h.lose(h.lostError("the server has ended the hold", nil))
 			return
-		default: // a line of a later server. The end of the stream, or ExpiresAt, decides
+		default: // a line of a later server: the end of the stream, or ExpiresAt, decides
 		}
 	}
 }
 
-// goOn keeps the lock without a stream: it resumes a lock that the server has parked, and from then on renews by token,
-// through any replica. It returns why the lock is lost. Meanwhile the lock can be relied on until the last known ExpiresAt:
-// no caller ends the lease, the reservation is longer, and a Resume with an Idempotency-Key leaves its lease to the same
-// call.
+// goOn keeps the lock without a stream: it resumes the lock if the server has parked it, and then renews it by token,
+// through any replica. It returns why the lock is lost. Meanwhile the lock can be relied on until the last known
+// ExpiresAt: no caller ends the lease, the reservation is longer, and a repeated Resume with the same Idempotency-Key
+// continues the lease of the first one.
 func (h *Hold) goOn(life context.Context, l *line) error {
 	moved := false
 	if l.Token != nil {
@@ -367,7 +366,7 @@ func (h *Hold) goOn(life context.Context, l *line) error {
 	return life.Err()
 }
 
-// patiently repeats a call until it has an answer, or until the lock can no longer be relied on.
+// patiently repeats a call until it is answered, or until the lock can no longer be relied on.
 func (h *Hold) patiently(life context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithDeadline(life, h.ExpiresAt())
 	defer cancel()
@@ -390,10 +389,10 @@ func rateLimited(err error) bool {
 	return errors.As(err, &p) && p.Status == http.StatusTooManyRequests
 }
 
-// begin opens a stream at a replica, and follows it until the lock is taken. While a replica answers, begin waits. After
-// Config.Timeout without an answer, begin gives up, but not before it has asked each replica.
+// begin opens a stream at a replica, and follows it until the lock is taken. It waits while a replica answers. After
+// Config.Timeout without an answer it gives up, but not before it has tried each replica.
 func (h *Hold) begin(ctx, life context.Context, body holdBody) (*stream, error) {
-	began, silent, asked := time.Now(), time.Now(), int64(0) // since when no replica answers, and how often one was asked
+	began, silent, asked := time.Now(), time.Now(), int64(0) // since when no replica has answered, and how many were tried
 	all := int64(len(h.c.urls))
 	for n := int64(0); ; n++ {
 		i := h.c.at.Load() % all
@@ -426,7 +425,7 @@ func (h *Hold) begin(ctx, life context.Context, body holdBody) (*stream, error) 
 	}
 }
 
-// queue follows a stream until the lock is taken. heard reports whether the server has said that the hold waits.
+// queue follows a stream until the lock is taken. heard reports whether the server has said that the call waits.
 func (h *Hold) queue(ctx context.Context, s *stream) (heard bool, err error) {
 	for {
 		quiet := time.NewTimer(silence)
@@ -467,7 +466,7 @@ func (h *Hold) queue(ctx context.Context, s *stream) (heard bool, err error) {
 	}
 }
 
-// trust records until when the lock can be relied on. The end of a lease never moves back.
+// trust records how long the lock can be relied on. ExpiresAt never moves back.
 func (h *Hold) trust(until time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -485,7 +484,7 @@ type stream struct {
 	close func()
 }
 
-// open sends a hold to a replica. The stream ends with life and, until the lock is taken, also with ctx.
+// open sends a hold to a replica. The stream ends when life ends or, until the lock is taken, when ctx ends.
 func (h *Hold) open(ctx, life context.Context, base string, body holdBody) (*stream, error) {
 	op := call{op: "hold", key: h.key, method: http.MethodPost, path: routes.Hold.Path, header: http.Header{"Accept": {"application/x-ndjson"}}}
 	op.body = body

@@ -21,13 +21,13 @@ import (
 type AcquireRequest struct {
 	Key     string        `wire:"key"`
 	TTL     time.Duration `wire:"ttl_ms"`  // of the lease; 0 means the server's default
-	MaxWait time.Duration `wire:"wait_ms"` // how long to wait for the lock; 0 means not at all. The server bounds it: see "serve --max-wait"
-	Holder  string        `wire:"holder"`  // a label for people; "" means the server's
+	MaxWait time.Duration `wire:"wait_ms"` // how long to wait for the lock; 0 means not at all. "serve --max-wait" bounds it
+	Holder  string        `wire:"holder"`  // a label for display; "" means the server's
 	Limit   int           `wire:"limit"`   // 0, or the number of permits of Key; see package limit
 
-	// IdempotencyKey names this call. A call with the same name, the same key and the same parameters finds the lock that
-	// an earlier one has taken, even if this process has restarted since. Keep it secret. Default: a random name, so that the
-	// Client can ask again when an answer is lost. A call with a Limit is never repeated.
+	// IdempotencyKey names this call. A later call with the same name, key and parameters finds the lock that this one
+	// has taken, even after this process has restarted. Keep it secret. Default: a random name, so that the Client can
+	// repeat the request when an answer is lost. A call with a Limit is never repeated.
 	IdempotencyKey string
 }
 
@@ -35,10 +35,10 @@ type AcquireRequest struct {
 type Grant struct {
 	Key       string
 	Token     joblock.Token // a secret; zero after Renew, which leaves the token as it is
-	Fence     int64         // send it along to what the lock protects
+	Fence     int64         // send it to the resource that the lock protects
 	TTL       time.Duration
 	ExpiresAt time.Time    // the lock can be relied on until then, by the monotonic clock; see the package comment
-	Prior     driver.Ended // how the ownership before this one ended
+	Prior     driver.Ended // how the previous holding of the key ended
 }
 
 // granted is the answer of acquire, renew and resume, and a line of a stream.
@@ -60,12 +60,12 @@ func (g *granted) grant(sent time.Time) Grant {
 	return out
 }
 
-// until is the rule of package server, "Trust".
+// until implements the rule in the section Trust of package server.
 func (g *granted) until(sent time.Time) time.Time {
 	return sent.Add(g.Elapsed.Duration() - g.Elapsed.Duration()/10_000 + g.Valid.Duration())
 }
 
-// ms returns the whole milliseconds of d, away from 0: less than one does not become the 0 that means a default.
+// ms returns d in milliseconds, rounded away from 0, so that a d below 1 ms does not become the 0 that means a default.
 func ms(d time.Duration) int64 {
 	n := d.Milliseconds()
 	switch rest := d % time.Millisecond; {
@@ -79,11 +79,12 @@ func ms(d time.Duration) int64 {
 
 const idempotencyHeader = "Idempotency-Key"
 
-// Acquire takes a lock, and waits for it for AcquireRequest.MaxWait at most. The lock is not renewed; call Renew.
+// Acquire takes a lock, and waits for it for at most AcquireRequest.MaxWait. The lock is not renewed automatically; call
+// Renew.
 //
-// Errors match joblock.ErrHeld, joblock.ErrTimeout after a wait, joblock.ErrUnavailable, and joblock.ErrInvalid. With an
-// IdempotencyKey of the caller there are joblock.ErrBusy and joblock.ErrAlreadyReleased, for a lock that an earlier call
-// of the same name has taken and that was parked or released.
+// Errors match joblock.ErrHeld, joblock.ErrTimeout after a wait, joblock.ErrUnavailable, and joblock.ErrInvalid. If the
+// request has an IdempotencyKey, errors may also match joblock.ErrBusy and joblock.ErrAlreadyReleased: an earlier call
+// with this name has taken the lock, and the lock was parked or released.
 func (c *Client) Acquire(ctx context.Context, req AcquireRequest) (Grant, error) {
 	if req.MaxWait < 0 {
 		return Grant{}, core.Invalid("acquire", req.Key, "MaxWait is %s, must not be negative", req.MaxWait)
@@ -96,8 +97,8 @@ func (c *Client) Acquire(ctx context.Context, req AcquireRequest) (Grant, error)
 	return c.grant(ctx, op)
 }
 
-// lockCall returns a call about a lock. Its body has the fields of req with the tag wire, but for those that are zero. A
-// duration is written in milliseconds.
+// lockCall returns a call about a lock. Its body has the fields of req with the tag wire that are not zero. Durations are
+// in milliseconds.
 func lockCall(op, path, key string, req any) call {
 	v, body := reflect.ValueOf(req), make(map[string]any)
 	for _, f := range reflect.VisibleFields(v.Type()) {
@@ -113,7 +114,7 @@ func lockCall(op, path, key string, req any) call {
 	return call{op: op, key: key, method: http.MethodPost, path: path, again: true, body: body}
 }
 
-// named returns op with a name, "" for a random one, so that it can be repeated.
+// named makes op repeatable under a name, or under a random one if name is "".
 func (op call) named(name string) call {
 	op.again, op.header = true, http.Header{idempotencyHeader: {cmp.Or(name, rand.Text())}}
 	return op
@@ -132,14 +133,14 @@ func (c *Client) grant(ctx context.Context, op call) (Grant, error) {
 // RenewRequest says which lease Renew begins.
 type RenewRequest struct {
 	Token   joblock.Token `wire:"token"`
-	TTL     time.Duration `wire:"ttl_ms"`     // 0 means that of the token
-	Reserve time.Duration `wire:"reserve_ms"` // how long the key of a job's lock stays reserved after the lease; 0 means as it is
+	TTL     time.Duration `wire:"ttl_ms"`     // 0 means the TTL of the token
+	Reserve time.Duration `wire:"reserve_ms"` // how long the key of a job's lock stays reserved after the lease; 0 keeps the present value
 }
 
 // Renew begins a new lease of the lock of a token.
 //
 // Errors match joblock.ErrLost, joblock.ErrNotOwner, joblock.ErrAlreadyReleased, joblock.ErrNotFound and
-// joblock.ErrUnavailable. After the last of these the lock lasts as long as was known before.
+// joblock.ErrUnavailable. After joblock.ErrUnavailable the lock can still be relied on until the previous ExpiresAt.
 func (c *Client) Renew(ctx context.Context, req RenewRequest) (Grant, error) {
 	return c.grant(ctx, lockCall("renew", routes.Renew.Path, req.Token.Key(), req))
 }
@@ -191,21 +192,21 @@ func (c *Client) Park(ctx context.Context, req ParkRequest) (joblock.Token, erro
 type ResumeRequest struct {
 	Token   joblock.Token `wire:"token"`
 	Job     string        `wire:"job"`    // the job that the lock is parked for, if it is for a job
-	TTL     time.Duration `wire:"ttl_ms"` // 0 means that of the token
+	TTL     time.Duration `wire:"ttl_ms"` // 0 means the TTL of the token
 	Holder  string        `wire:"holder"`
-	Reserve time.Duration `wire:"reserve_ms"` // how long the key stays reserved after the lease; 0 means as it was parked
+	Reserve time.Duration `wire:"reserve_ms"` // how long the key stays reserved after the lease; 0 keeps the value from the Park
 
-	IdempotencyKey string // as of AcquireRequest
+	IdempotencyKey string // as in AcquireRequest
 }
 
-// Resume takes the lock of a token over, under a new fence and with a new token. Errors match those of Renew, and
+// Resume takes over the parked lock of a token, under a new fence and with a new token. Errors match those of Renew, and
 // joblock.ErrBusy while another holder of the token runs.
 func (c *Client) Resume(ctx context.Context, req ResumeRequest) (Grant, error) {
 	return c.grant(ctx, lockCall("resume", routes.Resume.Path, req.Token.Key(), req).named(req.IdempotencyKey))
 }
 
-// EnqueueRequest is a task of asynq, and the key whose lock it carries. Key and Type are required. The zero value of each
-// other field means the server's default; /openapi.json explains them.
+// EnqueueRequest is a task of asynq, and the key of the lock that the task carries. Key and Type are required. The zero
+// value of any other field means the server's default; /openapi.json describes them.
 type EnqueueRequest struct {
 	Key  string `wire:"key"`
 	Type string `wire:"type"` // of the task
@@ -220,16 +221,16 @@ type EnqueueRequest struct {
 	Delay     time.Duration `wire:"delay_ms"`     // how long to wait before the first attempt
 	Retention time.Duration `wire:"retention_ms"` // how long asynq keeps a completed task
 
-	// Until, OnConflict and Cooldown are for one job per key, as of handoff.Unique.
+	// Until, OnConflict and Cooldown are for one job per key, as in handoff.Unique.
 	Until      Until         `wire:"until"`
 	OnConflict OnConflict    `wire:"on_conflict"`
 	Cooldown   time.Duration `wire:"cooldown_ms"` // how long the key stays taken after the job is done; see handoff.Unique
 
-	// Wait makes the request a debounce: of many, the newest runs once they have stopped. See handoff.Debounce. Delay, TaskID
-	// and the three fields above must then be zero.
-	Wait    time.Duration `wire:"debounce_ms"` // without a further enqueue: at least a second
-	MaxWait time.Duration `wire:"max_wait_ms"` // from the first enqueue
-	Leading bool          `wire:"leading"`     // the first one is due at once
+	// Wait makes the request a debounce: of many requests, only the newest runs, once no further one has come for Wait.
+	// See handoff.Debounce. Delay, TaskID, Until, OnConflict and Cooldown must then be zero.
+	Wait    time.Duration `wire:"debounce_ms"` // how long no further enqueue must come: at least a second
+	MaxWait time.Duration `wire:"max_wait_ms"` // the longest time from the first enqueue
+	Leading bool          `wire:"leading"`     // the first job is due at once
 
 	// Sequence puts the job into a line: at most Limit of its jobs run at a time, and at most MaxWaiting wait.
 	Sequence   bool      `wire:"sequence"`
@@ -237,13 +238,13 @@ type EnqueueRequest struct {
 	MaxWaiting int       `wire:"max_waiting"`
 	OnFailure  OnFailure `wire:"on_failure"`
 
-	IdempotencyKey string // as of AcquireRequest; the ID of the task is derived from it
+	IdempotencyKey string // as in AcquireRequest; the ID of the task is derived from it
 }
 
-// Until says how long a unique job takes its key.
+// Until says how long a unique job has its key.
 type Until string
 
-// How long a key is taken; see handoff.Until. The default is UntilDone.
+// The values of Until; see handoff.Until. The default is UntilDone.
 const (
 	UntilDone    Until = "done"    // until the job is done or has failed for good
 	UntilStarted Until = "started" // until the first attempt begins
@@ -252,21 +253,21 @@ const (
 // OnConflict says what Enqueue does if the key has a job.
 type OnConflict string
 
-// What Enqueue does if the key has a job; see handoff.OnConflict. The default is Reject.
+// The values of OnConflict; see handoff.OnConflict. The default is Reject.
 const (
 	Reject   OnConflict = "reject"    // the error matches joblock.ErrHeld
-	Skip     OnConflict = "skip"      // Enqueued is the task that has the key; nothing is enqueued
+	Skip     OnConflict = "skip"      // nothing is enqueued, and Enqueued is the task that has the key
 	Replace  OnConflict = "replace"   // the new task takes the place of one that has not begun
-	KeepLast OnConflict = "keep_last" // the new task runs after the present one, and takes the place of one that waits for that
+	KeepLast OnConflict = "keep_last" // the new task runs after the present one, and replaces one that waits
 
-	// CancelInProgress ends the present job, and the new task runs when its handler has returned.
+	// CancelInProgress cancels the present job; the new task runs when the present job's handler has returned.
 	CancelInProgress OnConflict = "cancel_in_progress"
 )
 
 // OnFailure says whether a line of jobs goes on after a job in it has failed for good.
 type OnFailure string
 
-// Whether a line of jobs goes on after a failure; see handoff.Sequence. The default is GoOn.
+// The values of OnFailure; see handoff.Sequence. The default is GoOn.
 const (
 	GoOn OnFailure = "go_on" // the next job runs
 	Halt OnFailure = "halt"  // the line halts until an operator decides; see SkipJob
@@ -278,7 +279,7 @@ type Enqueued struct {
 	Queue     string `json:"queue"`
 	TaskID    string `json:"task_id"`
 	State     string `json:"state"`
-	Repeated  bool   `json:"repeated"`  // an earlier call of the same name has enqueued it
+	Repeated  bool   `json:"repeated"`  // an earlier call with the same name has enqueued it
 	Duplicate bool   `json:"duplicate"` // it is the task that had the key before
 	Replaced  string `json:"replaced_task_id"`
 	Waits     bool   `json:"waits"` // in the line of the key
@@ -295,8 +296,8 @@ func (c *Client) Enqueue(ctx context.Context, req EnqueueRequest) (Enqueued, err
 	return got, err
 }
 
-// Me is who the caller is to the server. Without AllKeys the caller may use keys that begin with one of Prefixes only,
-// and without AllQueues jobs in Queues only.
+// Me is the caller as the server knows it. Without AllKeys the caller may use only keys that begin with one of Prefixes,
+// and without AllQueues only jobs in Queues.
 type Me struct {
 	ID        string
 	Scopes    []string

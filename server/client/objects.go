@@ -16,19 +16,19 @@ type (
 	// Permits are the permits of a limit, or the slots of a sequence.
 	Permits = ops.Permits
 
-	// HoldStats says how long holders have had a key lately.
+	// HoldStats says how long recent holders had a key.
 	HoldStats = ops.HoldStats
 
-	// RecentEvents says who was refused a key lately, and which leases of it ran out.
+	// RecentEvents says which callers were recently refused a key, and which leases ran out.
 	RecentEvents = ops.RecentEvents
 
 	// Role says what a key is for.
 	Role = ops.Role
 
-	// ReleasedBy is who has freed another holder's key.
+	// ReleasedBy says who freed a key, if its owner did not.
 	ReleasedBy = ops.ReleasedBy
 
-	// Pulse is what the renewals of a lock say about its holder; see Lock.Pulse.
+	// Pulse is what the renewals of a lock show about its holder; see Lock.Pulse.
 	Pulse = ops.Pulse
 )
 
@@ -36,35 +36,35 @@ type (
 const (
 	RoleLock   Role = ops.RoleLock   // a lock of an application
 	RolePermit Role = ops.RolePermit // a permit of a limit
-	RoleSlot   Role = ops.RoleSlot   // a slot of a sequence, but not the first one, which is the key of the sequence
+	RoleSlot   Role = ops.RoleSlot   // a slot of a sequence other than the first, whose key is that of the sequence
 	RoleNext   Role = ops.RoleNext   // for the job that runs after the present one; see handoff.KeepLast
 	RoleGate   Role = ops.RoleGate   // the line of a limit
 	RoleSize   Role = ops.RoleSize   // the number of permits of a limit
 	RoleLimit  Role = ops.RoleLimit  // in lists of the command line: the key of a limit that has waiters
 	RoleKeeper Role = ops.RoleKeeper // a place of a keeper that works, or the line of those that stand by
 	RoleCron   Role = ops.RoleCron   // a record of a scheduler
-	RoleMark   Role = ops.RoleMark   // of a task that is snoozed through asynq's archive
+	RoleMark   Role = ops.RoleMark   // the key of a task that is snoozed in asynq's archive
 	RoleOther  Role = ops.RoleOther  // any other key of the toolkit
 )
 
-// Lock.FreedBy: who has freed another holder's key.
+// The values of Lock.FreedBy.
 const (
 	FreedByKeeper  ReleasedBy = ops.FreedByKeeper  // a keeper, because the job had ended
 	FreedByProgram ReleasedBy = ops.FreedByProgram // a program that enqueues or runs jobs, because the job had ended or was not enqueued
 	FreedByForce   ReleasedBy = ops.FreedByForce   // an operator, or the application by Locker.ForceRelease
 )
 
-// Lock.Pulse: what the renewals of a lock say about its holder.
+// The values of Lock.Pulse.
 const (
 	PulseNone   Pulse = ops.PulseNone   // the lock has no running holder
 	PulseFresh  Pulse = ops.PulseFresh  // no renewal is overdue
 	PulseLate   Pulse = ops.PulseLate   // a renewal is overdue
 	PulseSilent Pulse = ops.PulseSilent // two renewals are overdue: the holder has died, hangs, or is cut off
-	PulseNever  Pulse = ops.PulseNever  // as PulseSilent, but the holder has never renewed, so perhaps it does not renew automatically
+	PulseNever  Pulse = ops.PulseNever  // like PulseSilent, but the holder has never renewed, so perhaps it does not renew automatically
 	PulseByHand Pulse = ops.PulseByHand // the holder renews by hand, if at all: the lease does not say whether it is alive
 )
 
-// Permits.Kind: what has permits.
+// The values of Permits.Kind.
 const (
 	PermitsOfLimit    = ops.KindLimit    // a key that is used with package limit, or with worker.OverlapConfig.MaxConcurrent
 	PermitsOfSequence = ops.KindSequence // a key whose jobs run several at a time; see handoff.Sequence
@@ -81,15 +81,15 @@ type (
 	// FreesBy is what frees a key.
 	FreesBy = ops.FreesBy
 
-	// Offer proposes to an operator what to do: an action by its name, such as ForceRelease{}.Verb(), with its arguments; or
-	// to "wait", to "unpause queue", or to "start a keeper".
+	// Offer proposes an action to an operator, by the action's name, such as ForceRelease{}.Verb(), and its arguments. It
+	// may also propose to "wait", to "unpause queue", or to "start a keeper".
 	Offer = ops.Offer
 
 	// Args are the arguments of an Offer.
 	Args = ops.Args
 )
 
-// Frees.By: what frees a key.
+// The values of Frees.By.
 const (
 	FreesByNothing     FreesBy = ops.ByNothing     // the key stays taken until an operator frees it
 	FreesByNone        FreesBy = ops.ByNone        // the key is free
@@ -101,13 +101,13 @@ const (
 
 // Jobs.
 type (
-	// Job is a job and a lock: the lock is bound to the job, or the job waits in the line of the key.
+	// Job is a job together with a lock: the lock is bound to the job, or the job waits in the line of the lock's key.
 	Job = ops.Job
 
 	// Task is a task as asynq sees it, without its payload.
 	Task = ops.Task
 
-	// TaskState is the state of a task: one of asynq's own names, or one of three more.
+	// TaskState is the state of a task: a state of asynq, or one of three more.
 	TaskState = ops.TaskState
 
 	// Usual says how long the latest successful attempts of a type of task took.
@@ -132,23 +132,23 @@ type (
 	// SequenceState says whether the jobs of a Sequence go on.
 	SequenceState = ops.SequenceState
 
-	// Keeper is what the keepers of jobs' locks report of themselves.
+	// Keeper is what the keepers of jobs' locks report about themselves.
 	Keeper = ops.Keeper
 
 	// KeeperPlace is the place of one keeper, with its counts.
 	KeeperPlace = ops.KeeperPlace
 
-	// Outboxes is what the relays of outboxes report of themselves.
+	// Outboxes is what the relays of outboxes report about themselves.
 	Outboxes = ops.Outboxes
 
 	// Outbox is an outbox of module outbox, with the state of its relay.
 	Outbox = ops.Outbox
 
-	// OutboxState says how the relay of an Outbox does.
+	// OutboxState says how well an Outbox is relayed.
 	OutboxState = ops.OutboxState
 )
 
-// Outbox.State.
+// The values of Outbox.State.
 const (
 	OutboxWell     OutboxState = ops.OutboxWell     // a relay works, and keeps up
 	OutboxBehind   OutboxState = ops.OutboxBehind   // the first row has waited for more than a minute
@@ -156,27 +156,27 @@ const (
 	OutboxUnserved OutboxState = ops.OutboxUnserved // no relay has reported for 40 seconds
 )
 
-// Task.State, in addition to asynq's names, such as "active" and "archived".
+// The values of Task.State, in addition to asynq's own, such as "active" and "archived".
 const (
 	TaskAbsent  TaskState = ops.TaskAbsent  // asynq has the queue, but not the task
 	TaskNoQueue TaskState = ops.TaskNoQueue // no database that the server knows has the queue
 	TaskUnknown TaskState = ops.TaskUnknown // asynq did not answer, or was not asked; Task.Problem says why
 )
 
-// Sequence.State, the worst first.
+// The values of Sequence.State, the worst first.
 const (
 	SequenceHalted  SequenceState = ops.SequenceHalted  // the job in front has failed for good, and the others wait until an operator decides
 	SequenceStuck   SequenceState = ops.SequenceStuck   // the next job is not started automatically, or not in time
-	SequenceWaiting SequenceState = ops.SequenceWaiting // the job in front waits for a worker, for its time or for its next attempt
+	SequenceWaiting SequenceState = ops.SequenceWaiting // the job in front waits for a worker, for its start time or for its next attempt
 	SequenceRunning SequenceState = ops.SequenceRunning // an attempt runs
 )
 
-// What the doctor says.
+// What the doctor reports.
 type (
-	// Report is what Doctor returns. What is not in its Checks was not looked at.
+	// Report is what Doctor returns. A subject that is not in its Checks was not checked.
 	Report = ops.Report
 
-	// Probe is one thing that the doctor looked at.
+	// Probe is one thing that the doctor checked.
 	Probe = ops.Probe
 
 	// Finding is one thing that the doctor found.
@@ -189,7 +189,7 @@ type (
 	Safety = ops.Safety
 )
 
-// Finding.Severity, and Probe.Status.
+// The values of Finding.Severity and Probe.Status.
 const (
 	SeverityWell    Severity = ops.Well    // only of a Probe: nothing has to change
 	SeverityNote    Severity = ops.Note    // good to know; nothing has to change
@@ -228,13 +228,14 @@ type (
 	// Then says what to do with a task whose handler is cancelled.
 	Then = ops.Then
 
-	// TaskOutcome is the outcome of a task after CancelTask with a Then.
+	// TaskOutcome is what happened to a task after CancelTask with a Then.
 	TaskOutcome = ops.TaskOutcome
 
 	// AuditQuery says which records Audit returns.
 	AuditQuery = ops.AuditQuery
 
-	// AuditEntry is a record of an action. An action has one entry from before it began, and one with its Outcome.
+	// AuditEntry is a record of an action. An action has one entry from before it began, and another one with its
+	// Outcome.
 	AuditEntry = ops.AuditEntry
 )
 
@@ -244,20 +245,20 @@ const (
 	ThenArchive Then = ops.ThenArchive // it is kept in asynq's archive, to be run later
 )
 
-// ActionResult.Outcome: the outcome of a task.
+// The values of ActionResult.Outcome, after CancelTask with a Then.
 const (
 	TaskOutcomeDropped  TaskOutcome = ops.TaskOutcomeDropped
 	TaskOutcomeArchived TaskOutcome = ops.TaskOutcomeArchived
 	TaskOutcomeOver     TaskOutcome = ops.TaskOutcomeOver     // it has succeeded meanwhile, or another caller has deleted it
 	TaskOutcomeReplaced TaskOutcome = ops.TaskOutcomeReplaced // it has been enqueued again meanwhile, and was left alone
 	TaskOutcomeRunning  TaskOutcome = ops.TaskOutcomeRunning  // its handler has not returned within ten seconds, so the task stays
-	TaskOutcomeSnoozed  TaskOutcome = ops.TaskOutcomeSnoozed  // its handler has returned a snooze, so the task comes back
+	TaskOutcomeSnoozed  TaskOutcome = ops.TaskOutcomeSnoozed  // its handler has returned a snooze, so the task will run again
 )
 
-// AuditEntry.Outcome.
+// The values of AuditEntry.Outcome.
 const (
 	OutcomeDone    = ops.OutcomeDone
-	OutcomeAsked   = ops.OutcomeAsked   // another process was asked to do it, and the outcome is unknown
+	OutcomeAsked   = ops.OutcomeAsked   // it was requested from another process, and its result is unknown
 	OutcomeFailed  = ops.OutcomeFailed  // it began and failed
 	OutcomeRefused = ops.OutcomeRefused // nothing was changed
 	OutcomeUnknown = ops.OutcomeUnknown // the store did not answer
@@ -271,13 +272,13 @@ type (
 	// CronNextQuery says which ticks CronNext returns.
 	CronNextQuery = ops.CronNextQuery
 
-	// CronRange is a range of the past of a cron job.
+	// CronRange is a past range of time of a cron job.
 	CronRange = ops.CronRange
 
 	// CronState is what a cron job does now.
 	CronState = ops.CronState
 
-	// CronTrouble is something about a cron job that a person should look at.
+	// CronTrouble is a problem of a cron job that an operator should look at.
 	CronTrouble = ops.CronTrouble
 
 	// CronSpec is a spec that was in force until a time.
@@ -295,7 +296,7 @@ type (
 	// CronBackfill is the progress of a backfill of a cron job.
 	CronBackfill = ops.CronBackfill
 
-	// CronTick is a tick that is to come.
+	// CronTick is a future tick.
 	CronTick = ops.CronTick
 
 	// CronPlan is what a spec means.
@@ -305,7 +306,7 @@ type (
 	CronNode = ops.CronNode
 )
 
-// CronJob.State. The first that fits counts.
+// The values of CronJob.State. The first that applies counts.
 const (
 	CronRunning  CronState = ops.CronRunning  // a run has begun and has not ended
 	CronPaused   CronState = ops.CronPaused   // ticks are skipped
@@ -336,10 +337,10 @@ type (
 	Happening = ops.Happening
 )
 
-// Event.Kind, for what no process has observed.
+// The values of Event.Kind that no process has recorded.
 const (
 	EventDropped = ops.EventDropped // stands for events that a process could not write
-	EventGap     = ops.EventGap     // only of a Feed: events before this one are no longer in the journal
+	EventGap     = ops.EventGap     // only from a Feed: older events are no longer in the journal
 )
 
 // Values.

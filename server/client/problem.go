@@ -20,13 +20,13 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// What a Problem matches in addition to the sentinels of package joblock.
+// The errors that a Problem may match, in addition to the sentinels of package joblock.
 var (
 	// ErrNotRecorded says that an action was refused, because it could not be recorded. Nothing was changed.
 	ErrNotRecorded = ops.ErrNotRecorded
 
-	// ErrTaskExists says that there is another task with the TaskID of an EnqueueRequest, and that nothing was enqueued. It is
-	// asynq's error, which package handoff returns.
+	// ErrTaskExists means that there is another task with the TaskID of an EnqueueRequest, and that nothing was enqueued.
+	// It is asynq's error, which package handoff also returns.
 	ErrTaskExists = asynq.ErrTaskIDConflict
 
 	// ErrTaskNotFound says that asynq does not have the task or, for SkipJob, that no job has the key. The Problem also
@@ -45,7 +45,7 @@ var (
 	ErrBackfilling = ops.ErrBackfilling
 )
 
-// matches has the sentinels for each code that is not one of package joblock.
+// matches has the sentinels for each code that does not belong to package joblock.
 var matches = map[string][]error{
 	"ACTION_NOT_RECORDED": {ErrNotRecorded},
 	"REQUEST_INVALID":     {joblock.ErrInvalid},
@@ -61,11 +61,11 @@ var (
 	codeUnavailable = joblock.CodeOf(joblock.ErrUnavailable)
 )
 
-// Problem is the error of a server, or the lack of an answer. It matches the sentinel of package joblock or of this package
-// that stands for its Code.
+// Problem is the error of a call: a server's answer, or the lack of an answer. It matches the sentinel of package joblock
+// or of this package that has its Code.
 type Problem struct {
-	Status    int    // of HTTP; 0 if there was no answer
-	Code      string // see package server; "" if the answer is not that of a lock server
+	Status    int    // the HTTP status; 0 if there was no answer
+	Code      string // see package server; "" if the answer does not come from a lock server
 	Title     string
 	Detail    string
 	Retryable bool // the same request may succeed later
@@ -100,8 +100,8 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s: %s (%s)", p.op, text, p.Code)
 }
 
-// Is reports whether target is a sentinel of this package, or joblock.ErrNotFound, that stands for the Code. Unwrap has the
-// other sentinels of package joblock.
+// Is reports whether target is a sentinel of this package, or joblock.ErrNotFound, and the Code stands for it. Unwrap
+// covers the other sentinels of package joblock.
 func (p *Problem) Is(target error) bool { return slices.Contains(matches[p.Code], target) }
 
 // Unwrap returns the *joblock.Error with the code of the problem, or the underlying error.
@@ -112,7 +112,7 @@ func (p *Problem) Unwrap() error {
 	return p.err
 }
 
-// lock returns the error of package joblock that the problem stands for, nil if there is none.
+// lock returns the error of package joblock that the problem stands for, or nil.
 func (p *Problem) lock() *joblock.Error {
 	if !strings.HasPrefix(p.Code, "LOCK_") {
 		return nil
@@ -123,11 +123,11 @@ func (p *Problem) lock() *joblock.Error {
 	}
 }
 
-// unanswered returns the problem of a call without an answer.
+// unanswered returns the problem for a call that got no answer.
 func unanswered(op call, base string, err error) *Problem {
 	var at *url.Error
 	if errors.As(err, &at) {
-		err = at.Err // the URL may have the key
+		err = at.Err // the URL may contain the key
 	}
 	host := strings.TrimPrefix(strings.TrimPrefix(base, "https://"), "http://")
 	p := &Problem{Code: codeUnavailable, Retryable: true, Key: op.key, op: op.op, err: fmt.Errorf("no answer from %s: %w", host, err)}

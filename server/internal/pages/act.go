@@ -21,7 +21,7 @@ const (
 	actTime = 30 * time.Second
 
 	mostForm   = 64 << 10
-	mostReason = 256 // bytes, as of package ops
+	mostReason = 256 // bytes, the same as in package ops
 )
 
 func actURL(pairs ...string) string {
@@ -51,19 +51,19 @@ type ActBody struct {
 	Task    *ops.Task
 	Cron    *ops.CronJob
 
-	Wait    string    // what happens without an action
+	Wait    string    // what happens if the operator does nothing
 	WaitAt  time.Time // when that happens
 	Effect  string
 	Danger  string
 	Command string
 	Nothing string // why there is nothing to do
 	Instead *Offer // a milder action
-	Typed   string // what must be typed
+	Typed   string // what the operator must type to confirm
 
-	Reason string // as it was sent
+	Reason string // as the form sent it
 	Wrong  string // what the form lacks
 	Failed string // why the action was refused
-	Moved  bool   // the fence of the key differs from the form
+	Moved  bool   // the key no longer has the fence of the form
 	Seen   int64  // the fence of the form
 	Stood  string // the step of the form
 	Back   string
@@ -83,7 +83,7 @@ func (b *ActBody) Deadly() bool {
 // Forces reports whether the action may free the key of a live holder.
 func (b *ActBody) Forces() bool { return b.is(ops.ActForce) }
 
-// act is the page of an action, and the action. The form of the page sends its values back.
+// act serves the page of an action, and performs the action when its form is sent. The page's form sends its values back.
 func (h *Handler) act(w http.ResponseWriter, r *http.Request, v *View) {
 	from := v.Query
 	switch r.Method {
@@ -129,7 +129,7 @@ func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
 		return &shown{http.StatusForbidden, "Not allowed", fmt.Sprintf(format, args...) + " Nothing was changed."}
 	}
 	b.verb = ops.VerbOf(strings.ReplaceAll(b.Do, "-", " "))
-	if b.verb == nil || b.verb.Has("From") || b.verb.Has("Limit") { // they need a form of their own
+	if b.verb == nil || b.verb.Has("From") || b.verb.Has("Limit") { // these actions need a form of their own
 		return bad("There is no action %q.", shorten(visible(b.Do), 40))
 	}
 	b.Verb = b.verb.Title
@@ -166,8 +166,8 @@ func (h *Handler) mayAct(r *http.Request, v *View, b *ActBody) error {
 		return deny("You may not steer tasks of this queue.")
 	}
 	if !v.Who.AllKeys {
-		// Rights over a task follow from what it carries, as in the API, not from the job's name or a lock bound to the
-		// job.
+		// As in the API, rights over a task follow from the locks that it carries, not from the job's name or a lock
+		// bound to the job.
 		own, err := h.cfg.Desk.CarriesOnly(r.Context(), b.Job, v.Who.MayUse)
 		if err != nil {
 			return err
@@ -215,7 +215,7 @@ func (h *Handler) prepare(ctx context.Context, v *View, b *ActBody) error {
 	case b.is(ops.ActSkipJob) && b.Effect == "":
 		b.Nothing = "No job halts a sequence here, so there is none to skip."
 	case b.is(ops.ActForce) && !held:
-		// The lock has no running holder. The milder action does the same, and nothing if a process works under the lock by then.
+		// The lock has no running holder. The milder action also frees it, but does nothing if a process works under it by then.
 		for _, a := range e.Actions {
 			if a.Name == ops.ActFreeIdle {
 				b.Effect, b.Danger, b.Command = a.Effect, a.Danger, cmdline.Of(a)
@@ -229,7 +229,7 @@ func (h *Handler) prepare(ctx context.Context, v *View, b *ActBody) error {
 	return nil
 }
 
-// preparePause is for a pause of the jobs of a key, and for its end.
+// preparePause prepares the page that pauses or resumes the jobs of a key.
 func (h *Handler) preparePause(ctx context.Context, b *ActBody) error {
 	e, err := h.cfg.Desk.Explain(ctx, b.Key)
 	if err != nil {
@@ -293,7 +293,8 @@ func (h *Handler) prepareTask(ctx context.Context, v *View, b *ActBody) error {
 	return nil
 }
 
-// idle says what happens to a task without an action, and when, if that is known. e is of its lock, and may be nil.
+// idle returns what happens to a task if the operator does nothing, and when, if that is known. The parameter e explains
+// the task's lock, and may be nil.
 func idle(t ops.Task, e *ops.Explanation) (text string, at time.Time) {
 	of := func(n int) string { return fmt.Sprintf("Attempt %d of %d", n, max(n, t.Attempts)) }
 	switch {
@@ -364,7 +365,8 @@ func (h *Handler) prepareCron(ctx context.Context, b *ActBody) error {
 	return nil
 }
 
-// carryOut checks the form and acts. The result is the page to go to, or the status of the page that says why not.
+// carryOut checks the form and performs the action. It returns the page to go to, or the status of a page that says why
+// not.
 func (h *Handler) carryOut(r *http.Request, v *View, b *ActBody, form url.Values) (to string, status int) {
 	b.Reason = strings.TrimSpace(one(form, "reason"))
 	b.Stood = one(form, "step")
@@ -432,16 +434,16 @@ func (h *Handler) do(ctx context.Context, v *View, b *ActBody, seen int64) (id s
 	switch {
 	case err == nil && done.Unchanged:
 		err = errUnchanged
-	case err == nil && b.is(ops.ActCronForget): // the job has no page any more
+	case err == nil && b.is(ops.ActCronForget): // the job no longer has a page
 		b.Back = "cron?" + url.Values{"scope": {b.Scope}}.Encode()
 	}
 	return done.Audit, err
 }
 
-// errUnchanged is for an action that had nothing to do.
+// errUnchanged is returned for an action that had nothing to do.
 var errUnchanged = errors.New("there was nothing to do: the same was done before")
 
-// refusal says why an action was not done, or that this is unknown.
+// refusal returns a text that says why an action was not done, or that its outcome is unknown.
 func (b *ActBody) refusal(err error) (text string, status int) {
 	switch {
 	case errors.Is(err, ops.ErrNotRecorded):

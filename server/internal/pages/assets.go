@@ -19,11 +19,11 @@ import (
 //go:embed assets templates
 var files embed.FS
 
-// assets are the files of the pages. A file's name on the wire contains a hash of the file, so browsers may cache it
-// forever.
+// assets are the files of the pages. The name under which a file is served contains a hash of the file, so browsers may
+// cache it forever.
 type assets struct {
-	names map[string]string // by the name of the file: the name on the wire
-	files map[string][]byte // by the name on the wire
+	names map[string]string // by the name of the file: the name under which it is served
+	files map[string][]byte // by the name under which it is served
 }
 
 var types = map[string]string{
@@ -57,7 +57,7 @@ func (a *assets) serve(w http.ResponseWriter, r *http.Request, name string) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.files[name]))
 }
 
-// parse reads the templates: for each page a set of the layout, what pages share, and the page's own file.
+// parse reads the templates. For each page it makes a set of the layout, the shared templates, and the page's own file.
 func (h *Handler) parse() (err error) {
 	if h.assets, err = readAssets(); err != nil {
 		return err
@@ -107,7 +107,7 @@ var functions = template.FuncMap{
 		}
 		return fmt.Sprint(d)
 	},
-	"percent":  func(f float64) string { return fmt.Sprintf("%d %%", int(f*100)) }, // what is not over is not 100 %
+	"percent":  func(f float64) string { return fmt.Sprintf("%d %%", int(f*100)) }, // rounds down: only a completed walk shows 100 %
 	"text":     func(v any) string { return fmt.Sprint(v) },
 	"states":   stateDiagram,
 	"spark":    sparkline,

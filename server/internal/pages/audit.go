@@ -17,13 +17,13 @@ type AuditBody struct {
 	Action  string
 	Outcome string
 	Actions []string
-	Frees   bool // there are actions that have freed a key
+	Frees   bool // some of the actions freed a key
 	Next    string
 	Full    bool // there are records older than those that the page searches
 	Off     bool
 }
 
-// actionFree stands in the filter for all actions that free a key.
+// actionFree is the value of the filter for all actions that free a key.
 const actionFree = "freed by an operator"
 
 func freeing(action string) bool {

@@ -17,7 +17,7 @@ import (
 
 const (
 	mostBulk     = 1000
-	mostBulkForm = 2 << 20 // keys of 512 bytes, each byte of which may be escaped as three
+	mostBulkForm = 2 << 20 // enough for keys of 512 bytes, each byte escaped as three
 	bulkAtOnce   = 8
 	bulkTime     = 2 * time.Minute
 )
@@ -30,8 +30,8 @@ type BulkBody struct {
 	LiveN   int
 	Most    int
 	TooMany bool
-	Live    bool   // also live holders
-	Typed   string // what must be typed then
+	Live    bool   // also free keys with live holders
+	Typed   string // what the operator must type then
 	Reason  string
 	Wrong   string
 	Done    bool // the rows have results
@@ -42,15 +42,15 @@ type BulkBody struct {
 	Query   string
 }
 
-// BulkRow is a lock of such an action.
+// BulkRow is a lock on the page of an action on many locks.
 type BulkRow struct {
 	Row
 	Result string
 	Class  string // freed, refused or unknown
 }
 
-// bulk frees the locks that a filter names. The page shows each of them with its fence, and the form sends these fences.
-// The answer to the form is the result itself: sent again, the form frees nothing, because the fences have changed.
+// bulk frees the locks that a filter selects. The page shows each lock with its fence, and the form sends these fences.
+// The answer to the form shows the results: if it is reloaded, the form frees nothing, because the fences have changed.
 func (h *Handler) bulk(w http.ResponseWriter, r *http.Request, v *View) {
 	if why := v.WhyNot(v.Who.Operate, "operate"); why != "" {
 		h.cfg.Logger.Warn("server: an action was refused", "principal", v.Who.ID, "action", "bulk", "why", why)
@@ -82,7 +82,7 @@ func (h *Handler) bulk(w http.ResponseWriter, r *http.Request, v *View) {
 	h.write(w, r, v, status, b)
 }
 
-// preview finds the locks, and reads each of them again: a walk may be seconds old.
+// preview finds the locks, and reads each of them again, because a walk may be seconds old.
 func (h *Handler) preview(ctx context.Context, v *View, b *BulkBody) (err error) {
 	if b.Filter, err = parseFilter(v.Query); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (b *BulkBody) typed() {
 	}
 }
 
-// filterQuery returns the parts of an address that belong to a filter.
+// filterQuery returns the parameters of an address that belong to a filter.
 func filterQuery(q url.Values) url.Values {
 	kept := url.Values{}
 	for _, name := range []string{"prefix", "contains", "state", "holder", "job", "older", "waiters", "own"} {
@@ -148,7 +148,7 @@ func filterQuery(q url.Values) url.Values {
 	return kept
 }
 
-// freeMany acts on the keys of the form, each with the fence of the form.
+// freeMany frees the keys in the form, each under its fence in the form.
 func (h *Handler) freeMany(r *http.Request, v *View, b *BulkBody, form url.Values) (int, error) {
 	keys, fences, states := form["k"], form["f"], form["s"]
 	b.Reason, b.Live = strings.TrimSpace(one(form, "reason")), one(form, "live") == "1"

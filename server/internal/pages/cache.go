@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// patience is how long a page waits for a newer state of what it already has. A store that responds needs less.
+	// patience is how long a page waits for a newer value of what it already has. A store that responds takes less.
 	patience = 50 * time.Millisecond
 
-	// patienceOld is how long a page waits if what it has is from an earlier period of viewing.
+	// patienceOld is how long a page waits if its value is from an earlier period of viewing.
 	patienceOld = 2 * time.Second
 
-	// late is how far beyond its intended age a value counts as old.
+	// late is how much older than intended a value may be before it counts as old.
 	late = 2 * time.Second
 
-	// patienceNew is how long a page waits for what it does not have at all.
+	// patienceNew is how long a page waits for something of which it has no value.
 	patienceNew = 5 * time.Second
 
 	// loadTime bounds one read.
@@ -33,11 +33,11 @@ const (
 	mostEntries = 2000
 )
 
-// errSlow is the error when there is nothing to show yet.
+// errSlow is returned if there is no value to show yet.
 var errSlow = errors.New("the store has not answered yet")
 
-// A cache has the last values read, for all viewers. Each is read by one read at a time, and stays while the store does not
-// answer.
+// A cache has the values read last, for all viewers. It reads each value at most once at a time, and keeps it while the
+// store does not answer.
 type cache struct {
 	h *Handler
 
@@ -47,38 +47,38 @@ type cache struct {
 
 type entry struct {
 	val    any
-	at     time.Time     // when val was read; zero if it was not
-	took   time.Duration // by the last read
+	at     time.Time     // when val was read; zero if it was never read
+	took   time.Duration // how long the last read took
 	err    error         // of the last read
 	failed time.Time
 	used   time.Time
-	dirty  bool          // val lacks a later change
-	busy   chan struct{} // closed when the read that is under way has ended; nil if there is none
+	dirty  bool          // val lacks a change that was made since
+	busy   chan struct{} // closed when the present read ends; nil if there is none
 }
 
-// A read is a value of the cache.
+// A read is a value in the cache.
 type read[T any] struct {
 	val T
 	at  time.Time // when val was read
 	err error     // why val is older than it should be
 }
 
-// get returns what load reads, read at most the time least ago. Slow reads are less frequent, so that they take no more of
-// the store's time than Config.Share, and less while there are walks. If the store does not answer, the result has the last
-// value and the error. Without any value there is only an error.
+// get returns what load reads, from a read at most about least ago. Slow values are read less often, so that reading
+// takes no more of the store's time than Config.Share, and less while there are walks. If the store does not answer, the
+// result has the last value and the error. If there is no value, get returns only an error.
 func get[T any](ctx context.Context, c *cache, key string, least time.Duration, load func(context.Context) (T, error)) (read[T], error) {
 	return getAs(ctx, c, key, terms{least: least, newer: patience, any: patienceNew}, load)
 }
 
-// terms say how get reads something.
+// terms say how getAs reads a value.
 type terms struct {
 	least time.Duration // between two reads
 	newer time.Duration // how long to wait for a newer value
 	any   time.Duration // how long to wait for any value at all
-	small bool          // a few records: Config.Share does not apply, so that a change is seen at once even if the store is far away
+	small bool          // a few records: Config.Share does not apply, so that a change shows at once even if the store is far away
 }
 
-// getAs is get on other terms.
+// getAs is get with other terms.
 func getAs[T any](ctx context.Context, c *cache, key string, t terms, load func(context.Context) (T, error)) (read[T], error) {
 	c.mu.Lock()
 	now := time.Now()
@@ -128,7 +128,7 @@ func getAs[T any](ctx context.Context, c *cache, key string, t terms, load func(
 	}
 	r := read[T]{val: e.val.(T), at: e.at, err: e.err}
 	if r.err == nil && !fresh && e.busy != nil && time.Since(e.at) > age+late {
-		r.err = errSlow // a read is under way that takes unusually long
+		r.err = errSlow // the present read takes unusually long
 	}
 	return r, nil
 }
@@ -154,7 +154,7 @@ func (c *cache) load(e *entry, load func(context.Context) (any, error)) {
 	e.busy = nil
 }
 
-// forget makes the next get of each key read. The value stays, in case the read fails.
+// forget makes the next get of each key read again. The old value stays in case that read fails.
 func (c *cache) forget(keys ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

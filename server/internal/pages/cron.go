@@ -10,7 +10,7 @@ import (
 	"github.com/joblock/toolkit/internal/ops"
 )
 
-// cronJobs reads the cron jobs of a scope. If there is nothing to show yet, it waits for the time any.
+// cronJobs reads the cron jobs of a scope. If there is nothing to show yet, it waits for at most the parameter any.
 func (h *Handler) cronJobs(ctx context.Context, scope string, any time.Duration) (read[[]ops.CronJob], error) {
 	return getAs(ctx, h.cache, "cron "+scope, terms{least: tick, newer: patience, any: any}, func(ctx context.Context) ([]ops.CronJob, error) {
 		jobs, err := h.cfg.Desk.CronJobs(ctx, scope)
@@ -23,15 +23,15 @@ func (h *Handler) cronJobs(ctx context.Context, scope string, any time.Duration)
 
 // CronHidden is what the pages say about cron jobs if no scope is shown.
 type CronHidden struct {
-	Pending bool     // they are being read for the first time
-	Scopes  []string // that schedulers have had in the last year
+	Pending bool     // the scopes are being read for the first time
+	Scopes  []string // the scopes that schedulers have had in the last year
 	Failed  string   // why the scopes could not be read
 }
 
 const scopesEvery = 10 * time.Second
 
-// hidden looks for scopes if none is to be shown, so that people on call see which exist. If there is nothing to show yet,
-// it waits for the time any.
+// hidden finds the existing scopes if no scope is configured, so that operators see that there are some. If there is
+// nothing to show yet, it waits for at most the parameter any.
 func (h *Handler) hidden(ctx context.Context, v *View, any time.Duration) *CronHidden {
 	if len(h.cfg.Scopes) > 0 {
 		return nil
@@ -47,7 +47,7 @@ func (h *Handler) hidden(ctx context.Context, v *View, any time.Duration) *CronH
 	return &CronHidden{Scopes: scopes}
 }
 
-// pauses returns the scopes whose cron jobs are all paused, according to earlier reads. Every page shows them.
+// pauses returns the scopes whose cron jobs are all paused, from the values read last. Every page shows them.
 func (h *Handler) pauses() (all []Pause) {
 	h.cache.mu.Lock()
 	defer h.cache.mu.Unlock()
@@ -94,7 +94,7 @@ func sumCron(scope string, jobs []ops.CronJob) CronSum {
 	return s
 }
 
-// troubled reports whether a person should look at a job. A pause does not count, because an operator chose it.
+// troubled reports whether an operator should look at a job. A pause does not count, because an operator chose it.
 func troubled(j ops.CronJob) bool {
 	return slices.ContainsFunc(j.Troubles, func(t ops.CronTrouble) bool { return t.Code != "paused" })
 }
@@ -107,7 +107,7 @@ type CronBody struct {
 	Trouble int
 	Next    string
 	Name    string
-	Only    bool // with troubles
+	Only    bool // only jobs with troubles
 	State   string
 	Scope   string
 	Done    *HistoryItem
@@ -164,34 +164,34 @@ func (h *Handler) cronPage(ctx context.Context, v *View) (any, error) {
 type CronJobBody struct {
 	J       ops.CronJob
 	Runs    []RunRow
-	Failed  int64        // runs that have failed or were lost, on record or not
-	First   *ops.CronRun // the first of them that is on record
+	Failed  int64        // how many runs failed or were lost, on record or not
+	First   *ops.CronRun // the first failed or lost run on record
 	Ticks   []ops.CronTick
 	NoTicks string
 	Nodes   []ops.CronNode
 	Done    *HistoryItem
-	Asked   bool         // Done is a trigger
+	Asked   bool         // Done is the action "cron trigger"
 	Ran     *ops.CronRun // the run that followed the trigger, if it is on record
 	WhyNot  string
 	Actions []Offer
 	History []HistoryItem
 }
 
-// More reports whether failures were forgotten.
+// More reports whether some failures are no longer on record.
 func (b *CronJobBody) More() bool { return b.Failed > int64(b.J.Failures) }
 
-// RunRow is a run with what the list lacks from there on.
+// RunRow is a run, and which older runs are missing from the list below it.
 type RunRow struct {
 	ops.CronRun
-	WellGone   bool // successful runs before this one were forgotten, and the failures below it were not
-	FailedGone bool // the reverse
+	WellGone   bool // successful runs before this one are not on record, although failures below it are
+	FailedGone bool // failed runs before this one are not on record, although successful ones below it are
 }
 
-// thinned finds where the list has gaps: failures and other runs are forgotten separately, so below the oldest successful
-// run there may be only failures, which did not follow each other. The runs are the newest first. first is the oldest
-// failure. Of all runs ever, allDone were successful and allFailed were not.
+// thinned finds the gaps in a list of runs. Successful and failed runs leave the record separately, so the list may end
+// with runs of one kind that were not consecutive. The runs are the newest first. first is the oldest failure. In all,
+// allDone runs have succeeded and allFailed have failed.
 func thinned(runs []ops.CronRun, allDone, allFailed int64) (rows []RunRow, first *ops.CronRun) {
-	well, failed := -1, -1 // the oldest ones
+	well, failed := -1, -1 // the indexes of the oldest successful and the oldest failed run
 	var done, bad int64
 	for i, run := range runs {
 		rows = append(rows, RunRow{CronRun: run})
@@ -279,8 +279,8 @@ func (h *Handler) cronJobPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-// ranAfter returns the run that followed a trigger: the first one requested from then on. Triggers that wait at the same
-// time share one run.
+// ranAfter returns the run that a trigger requested: the first triggered run from the time asked on. Triggers that wait
+// at the same time share one run.
 func ranAfter(runs []ops.CronRun, asked time.Time) (ran *ops.CronRun) {
 	for i, run := range runs { // the newest first
 		if run.Triggered() && !run.Tick.Before(asked) {
@@ -305,7 +305,7 @@ func cronOffers(j ops.CronJob) []string {
 	return all
 }
 
-// cronIdle says what happens to a cron job, or to all of a scope, without an action, and when.
+// cronIdle returns what happens to a cron job, or to all cron jobs of a scope, if the operator does nothing, and when.
 func cronIdle(do string, j ops.CronJob) (text string, at time.Time) {
 	switch {
 	case do == ops.ActCronPauseAll:

@@ -1,19 +1,19 @@
-// Package pages is what people on call look at in a browser: locks, the lines behind them, the jobs that they belong to,
-// cron jobs, and what operators have done. A Handler shows what a Desk of package ops returns, and does what a Desk does.
+// Package pages is the operator's view in a browser: locks, the lines of waiters, the jobs that locks belong to, cron
+// jobs, and operators' actions. A Handler shows what a Desk of package ops returns, and performs actions through it.
 // Package server identifies the caller, and mounts the Handler.
 //
 // # Paths
 //
-// Every page is one segment: locks, lock?key=…, cronjob?scope=…&name=…. So every link is relative to the same place, and
-// the pages work under any path, with and without http.StripPrefix, and without a configured base path. A key is in the
-// query, where no proxy cleans it.
+// The path of every page is one segment: locks, lock?key=…, cronjob?scope=…&name=…. So all links are relative to the same
+// directory, and the pages work under any path, with and without http.StripPrefix, without a configured base path. A key
+// is in the query, where no proxy cleans it.
 //
 // # One way to render
 //
-// A page is made by one function and one template, with and without JavaScript. What can change while the page is open is a
-// part of the page: an element with an id of its own. The stream "live" makes the same page again, each time with the same
-// query, and sends the parts that have changed. The script puts them in place by their ids. A list is a part whose rows are
-// parts too: a row that changes is sent alone, and the list when rows come, go or change their places.
+// One function and one template make a page, with and without JavaScript. What can change while the page is open is a
+// part of the page: an element with an id of its own. The stream "live" renders the same page with the same query again
+// and again, and sends the parts that have changed. The script replaces the elements with these ids. A list is a part
+// whose rows are parts too: a row that changes is sent alone, and the list is sent when rows appear, disappear or move.
 //
 // # What looking costs
 //
@@ -26,14 +26,14 @@
 //	cron jobs, keepers        as package ops does                                 at most with Config.Share
 //	the doctor                as package ops does                                 every minute, while a page is open
 //
-// Nothing is read while no page is open. While the store does not answer, the page keeps what was read last, with its age.
-// A page waits for some hundredths of a second for a newer read, a first walk or all that is on the first page, and then
-// shows what it has: it says what is older than it should be, and what is still being read. Only for its own subject, if
-// that was never read, it waits longer. TestWhatAPageAsksOfTheStore pins what each page costs.
+// Nothing is read while no page is open. While the store does not answer, the page keeps the last values, with their age.
+// A page waits some hundredths of a second for a newer value or for a first walk; so does the first page for everything
+// on it. Then it shows what it has, and says what is older than it should be and what is still being read. Only for its
+// own subject, if that was never read, does a page wait longer. TestWhatAPageAsksOfTheStore pins what each page costs.
 //
 // # What changes something
 //
-// GET changes nothing. Every action has a page that says what will happen, with the words of package ops. Its form sends
-// the fence that the page has shown. If the fence has changed by then, nothing happens, and the answer shows the present
-// state.
+// GET changes nothing. Every action has a page that says, in the words of package ops, what will happen. Its form sends
+// the fence that the page has shown. If the key has another fence by then, nothing happens, and the answer shows the
+// present state.
 package pages

@@ -21,7 +21,7 @@ type DoctorBody struct {
 	Sum      DoctorSum
 }
 
-// ID names the place of a finding on the doctor's page.
+// ID returns the anchor of a finding on the doctor's page.
 func (f FindingRow) ID() string { return idOf("f", f.Subject+" "+f.Node+" "+f.Found) }
 
 func (h *Handler) findings(ctx context.Context, who *Caller, least, wait time.Duration) (read[ops.Report], error) {
@@ -54,7 +54,7 @@ func (h *Handler) doctorPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-// doctorSum returns what the doctor has found last, and does not wait for the doctor.
+// doctorSum returns what the doctor found last. It does not wait for the doctor.
 func (h *Handler) doctorSum(v *View) *DoctorSum {
 	r, err := h.findings(h.ctx, v.Who, doctorEvery, 0)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *DoctorSum) Why() *FindingRow {
 	return row
 }
 
-// Tone returns the class of the word that says whether locks are safe. Notes are no alarm.
+// Tone returns the CSS class of the word that says whether locks are safe. Notes do not count as an alarm.
 func (s *DoctorSum) Tone() string {
 	switch of := s.decides; {
 	case s.Safe.Word == ops.SafeNo:
@@ -121,8 +121,8 @@ func (s *DoctorSum) Tone() string {
 	return ""
 }
 
-// linked finds the page about what a finding names: its Node is a key, a scope, or a scope and the name of a cron job. What
-// could not be read, or not by the caller, has no link, because that page would only repeat that.
+// linked adds a link to the page about the finding's Node: a key, a scope, or a scope and the name of a cron job. A
+// finding that something could not be read gets no link, because that page could not show it either.
 func (h *Handler) linked(f ops.Finding, who *Caller) FindingRow {
 	row := FindingRow{Finding: f}
 	if f.Unread() {
@@ -147,7 +147,7 @@ func (h *Handler) linked(f ops.Finding, who *Caller) FindingRow {
 		row.Href, row.Page = "jobs", "the jobs with locks"
 	case "journal":
 		switch {
-		case f.Node == "" || !strings.Contains(f.Fix, " -- "): // the node is a process, or a scope that is not shown
+		case f.Node == "" || !strings.Contains(f.Fix, " -- "): // Node is a process, or a scope that is not shown
 			row.Href, row.Page = "events", "the events"
 		case who.MayUse(f.Node):
 			row.Href, row.Page = "events?"+url.Values{"key": {f.Node}}.Encode(), "the events of the key"

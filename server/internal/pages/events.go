@@ -17,13 +17,13 @@ const (
 	// mostEvents is how many of the latest events the pages share.
 	mostEvents = 2000
 
-	// mostLooked is how many older events one look goes through, for rows that match a filter.
+	// mostLooked is how many older events are searched at once for rows that match a filter.
 	mostLooked = 10_000
 
-	// olderEvery is how often older events are read again. They do not change, but are eventually forgotten.
+	// olderEvery is how often older events are read again. They do not change, but the journal eventually drops them.
 	olderEvery = time.Minute
 
-	// eventSlack is how much older than its place in the journal an event may be.
+	// eventSlack is how much older an event may be than its place in the journal suggests.
 	eventSlack = time.Minute
 )
 
@@ -32,20 +32,20 @@ type EventsBody struct {
 	Journal bool
 	Rows    []ops.Event
 	All     int
-	Looked  time.Time // of the oldest event that was looked at; zero if that is the oldest one of the journal
+	Looked  time.Time // the time of the oldest event that was searched; zero if that is the oldest one in the journal
 	Key     string
 	Prefix  string
 	Kind    string
 	From    string
 	To      string
 	Kinds   []EventKind
-	Next    string // the ID of the event before which to go on
+	Next    string // the ID of the event before which the next page begins
 }
 
-// EventKind is a kind of events, and what the list calls it.
+// EventKind is a kind of events, and its title in the list.
 type EventKind struct{ Name, Title string }
 
-// kindPaused is the kind of events about ticks that a pause has skipped.
+// kindPaused is the kind of events about ticks that were skipped because of a pause.
 const kindPaused = "cron paused"
 
 // kindTitles has titles for kinds whose names are not self-explanatory.
@@ -67,7 +67,7 @@ func eventKinds() []EventKind {
 	return all
 }
 
-// kindOf returns what the list calls the kind of an event.
+// kindOf returns the title of an event's kind in the list.
 func kindOf(e ops.Event) string {
 	switch e.Kind {
 	case event.Forced.String():
@@ -78,7 +78,7 @@ func kindOf(e ops.Event) string {
 	return e.Kind
 }
 
-// Filtered reports whether the list shows some events only.
+// Filtered reports whether the list shows only some events.
 func (b *EventsBody) Filtered() bool {
 	return b.Key != "" || b.Prefix != "" || b.Kind != "" || b.From != "" || b.To != ""
 }
@@ -135,7 +135,7 @@ func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
 		}
 		return b, nil
 	}
-	end := latest[len(latest)-1].ID // of the shared events; it moves on
+	end := latest[len(latest)-1].ID // the oldest of the shared events, which changes
 	from := latest[len(latest)/2].ID
 	if after != "" && ops.EventBefore(after, end) {
 		end, from = after, after
@@ -153,7 +153,7 @@ func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
 	}
 	r, err := read()
 	if err == nil && r.err == nil && ops.EventBefore(r.val.from, from) && ops.EventBefore(r.val.from, end) {
-		h.cache.forget(name) // events in between were in neither
+		h.cache.forget(name) // some events in between were in neither list
 		r, err = read()
 	}
 	older, err := take(v, "the older events", r, err)
@@ -175,12 +175,12 @@ func (h *Handler) eventsPage(ctx context.Context, v *View) (any, error) {
 type olderEvents struct {
 	from   string // the ID before which they were looked for
 	rows   []ops.Event
-	looked time.Time // as EventsBody.Looked
-	next   string    // the ID of the last event that was looked at, "" if the journal has no older one
+	looked time.Time // as in EventsBody.Looked
+	next   string    // the ID of the last event that was searched, "" if the journal has no older one
 }
 
-// older looks for a page of events before the one with the ID end, and for those between the IDs end and from, which are
-// newer: so the result stays useful when newer events have arrived.
+// older returns a page of events before the event with the ID end, and also the newer events between end and from. So the
+// result stays useful when new events have pushed others out of the shared ones.
 func (h *Handler) older(ctx context.Context, from, end string, since time.Time, wants func(ops.Event) bool) (olderEvents, error) {
 	found, n, rows := olderEvents{from: from}, 0, 0
 	for e, err := range h.cfg.Desk.Events(ctx, ops.EventsQuery{Before: from, Since: since}) {
@@ -201,8 +201,8 @@ func (h *Handler) older(ctx context.Context, from, end string, since time.Time, 
 	return found, nil
 }
 
-// parseInstant reads a time as people write it: "15:04" of today, "2026-01-02 15:04", both in UTC and with seconds if wanted, or
-// how long ago it was, "10m". The text "" is the zero time.
+// parseInstant parses a time: "15:04" of today or "2026-01-02 15:04", in UTC and optionally with seconds, or a time ago,
+// "10m". The text "" means the zero time.
 func parseInstant(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -226,7 +226,7 @@ func parseInstant(text string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-// journal reads the latest events, the newest first. All pages share the read, and only what is new is read again.
+// journal reads the latest events, the newest first. All pages share the result, and only new events are read each time.
 func (h *Handler) journal(ctx context.Context, v *View) ([]ops.Event, error) {
 	r, err := get(ctx, h.cache, "events", tick, func(ctx context.Context) ([]ops.Event, error) {
 		h.mu.Lock()
@@ -259,7 +259,7 @@ var grave = []string{
 	event.Lost.String(), event.CleanupFailed.String(), event.RenewalUnanswered.String(), event.RenewedLate.String(), event.FellBack.String(), event.Overran.String(),
 }
 
-// Grave reports whether a person should look at the event.
+// Grave reports whether an operator should look at the event.
 func (b *EventsBody) Grave(e ops.Event) bool {
 	return slices.Contains(grave, e.Kind) || strings.HasSuffix(e.Kind, " failed") || strings.HasSuffix(e.Kind, " missed")
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// A Filter says which locks a list shows, and in which order. All of it is in the address.
+// A Filter says which locks a list shows, and in which order. The address has all of it.
 type Filter struct {
 	Prefix  string
-	Part    string // of the key, anywhere
+	Part    string // a text anywhere in the key
 	Holder  string // a part of the label
 	Job     string // a part of the name; "any" with AnyJob
 	States  map[string]bool
@@ -34,7 +34,7 @@ type Filter struct {
 	after   *mark
 }
 
-// A mark is a place in a sorted list: the last row of a page. It stays valid when other rows come and go.
+// A mark is a place in a sorted list: the last row of a page. It stays valid when other rows appear or disappear.
 type mark struct {
 	Value int64  `json:"v"`
 	Key   string `json:"k"`
@@ -79,7 +79,7 @@ func parseFilter(q url.Values) (*Filter, error) {
 	return f, nil
 }
 
-// Any reports whether the filter leaves anything out.
+// Any reports whether the filter excludes anything.
 func (f *Filter) Any() bool {
 	return f.Prefix != "" || f.Part != "" || f.Holder != "" || f.Job != "" || len(f.States) > 0 || f.older > 0 || f.waiters > 0
 }
@@ -99,7 +99,7 @@ func (f *Filter) wants(r *Row, who *Caller, now time.Time) bool {
 	return false
 }
 
-// value is what rows are sorted by, before their keys.
+// value returns what rows are sorted by; rows with equal values are sorted by their keys.
 func (f *Filter) value(r *Row) int64 {
 	switch f.Sort {
 	case "since":
@@ -116,7 +116,7 @@ func (f *Filter) value(r *Row) int64 {
 	return 0
 }
 
-// soonest sorts an absent end behind all others.
+// soonest returns a value that sorts rows by their end, and rows without an end last.
 func soonest(at time.Time) int64 {
 	if at.IsZero() {
 		return 1 << 60
@@ -124,7 +124,7 @@ func soonest(at time.Time) int64 {
 	return at.UnixMicro()
 }
 
-// rankOf ranks the states first that need attention.
+// rankOf returns a rank that puts states that need attention first.
 func rankOf(s joblock.State) int64 {
 	switch s {
 	case joblock.StateOrphaned:
@@ -145,7 +145,7 @@ func (f *Filter) compare(a, b mark) int {
 	return c
 }
 
-// sorted returns the rows of a walk in the order of the filter. Each order is made once for each walk.
+// sorted returns the rows of a walk in the order of the filter. It sorts each walk at most once for each order.
 func (f *Filter) sorted(w *walk[Row]) []*Row {
 	return of(w, fmt.Sprint("sorted ", f.Sort, f.Down), func() []*Row {
 		rows := pointers(w.rows)
@@ -154,7 +154,7 @@ func (f *Filter) sorted(w *walk[Row]) []*Row {
 	})
 }
 
-// pointers is for lists that are sorted: rows are large.
+// pointers returns pointers to the rows, for sorting: rows are large.
 func pointers[T any](rows []T) []*T {
 	all := make([]*T, len(rows))
 	for i := range rows {
@@ -163,7 +163,7 @@ func pointers[T any](rows []T) []*T {
 	return all
 }
 
-// page returns the rows of a page, how many there are in all, and the address part of the next page.
+// page returns the rows of a page, the number of all matching rows, and the query value for the next page.
 func (f *Filter) page(w *walk[Row], who *Caller, now time.Time) (rows []Row, all int, next string) {
 	sorted := f.sorted(w)
 	from := 0
@@ -190,7 +190,7 @@ func (f *Filter) page(w *walk[Row], who *Caller, now time.Time) (rows []Row, all
 	return rows, all, next
 }
 
-// match returns the rows of all pages, up to most.
+// match returns up to most matching rows, regardless of pages.
 func (f *Filter) match(w *walk[Row], who *Caller, now time.Time, most int) (rows []Row, more bool) {
 	for _, r := range f.sorted(w) {
 		if f.wants(r, who, now) {

@@ -14,11 +14,11 @@ type JobsBody struct {
 	Rows     []ops.Job
 	All      int
 	Suspects int
-	Slows    int // attempts that run for too long
-	Unknown  int // attempts for which this is unknown
+	Slows    int // how many attempts run for too long
+	Unknown  int // for how many attempts that is unknown
 	Next     string
-	Only     bool // suspects
-	Slow     bool // only Slows
+	Only     bool // show only suspects
+	Slow     bool // show only attempts that run for too long
 	Queue    string
 	Prefix   string
 	State    string
@@ -197,7 +197,7 @@ func (h *Handler) jobPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-// steerEffect says what an action does to any task.
+// steerEffect returns what an action does to any task.
 func steerEffect(v *ops.Verb) string {
 	return cmp.Or(steerEffects[v.Action.Verb()], v.Doc)
 }

@@ -30,8 +30,8 @@ type LimitRow struct {
 	Taken   int
 	Waiting int
 	Oldest  time.Time
-	Changed string // who has changed N, and when; "" if unknown
-	Cells   []Row  // those that are taken, by number
+	Changed string // who changed N, and when; "" if unknown
+	Cells   []Row  // the taken permits or slots, by number
 }
 
 // Free returns how many more may have the key, or -1 if that is not known.

@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// tick is how often a stream looks for changes. So a change is on the screen within a second.
+	// tick is how often a stream looks for changes, so that a change is on the screen within a second.
 	tick = 900 * time.Millisecond
 
 	// heartbeat is the longest time for which a stream is silent.
 	heartbeat = 15 * time.Second
 
-	// streamTime is how long a stream lasts. The browser then opens the next one, for which the rights are looked up again.
+	// streamTime is how long a stream lasts. The browser then opens the next one, for which the caller's rights are
+	// checked again.
 	streamTime = 5 * time.Minute
 
 	// writeTime bounds one write of a stream.
@@ -28,7 +29,7 @@ const (
 	mostStreamsEach = 50
 )
 
-// streams counts those that are open.
+// streams counts the open streams.
 type streams struct {
 	mu  sync.Mutex
 	all int
@@ -69,7 +70,7 @@ type section struct {
 	HTML string `json:"html"`
 }
 
-// live serves the stream of a page. It renders the page repeatedly, and sends what has changed.
+// live serves the stream of a page: it renders the page again and again, and sends what has changed.
 func (h *Handler) live(w http.ResponseWriter, r *http.Request, who *Caller) {
 	q := r.URL.Query()
 	p := h.page(one(q, "page"))
@@ -132,7 +133,7 @@ type stream struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 	seed maphash.Seed
-	sent map[string]uint64 // by the id of a part: the hash of what was sent last
+	sent map[string]uint64 // by the id of a part: the hash of the part as sent last
 	last time.Time         // when something was sent
 }
 
@@ -168,7 +169,7 @@ func (s *stream) look(h *Handler, r *http.Request, p *page, who *Caller, q url.V
 		}
 		s.sent[p.id] = sum
 		m.Parts = append(m.Parts, section{p.id, string(p.html)})
-		for _, in := range inside { // they go with it
+		for _, in := range inside { // these parts are sent with it
 			s.sent[in.id] = in.sum(s.seed, nil)
 		}
 		i += p.inner

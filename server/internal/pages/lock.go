@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// wholeEvery is how often a page about one key reads everything about it, while its record does not change.
+	// wholeEvery is how often a page about one key reads everything about the key while its record does not change.
 	wholeEvery = 5 * time.Second
 
 	// tailLength is how many records of actions the pages search.
 	tailLength = 1000
 
-	// tailRefused is how many refusals are among them: they displace no action.
+	// tailRefused is how many of these records may be refusals, so that refusals displace no actions.
 	tailRefused = 200
 
-	// historyRows is how many lines the history of a key has at most.
+	// historyRows is the maximum number of rows in the history of a key.
 	historyRows = 50
 )
 
@@ -56,7 +56,7 @@ type Offer struct {
 	ops.Offer
 	Title   string
 	Command string // of the command line, "" if there is none
-	Href    string // "" if the pages cannot do it, or the caller may not
+	Href    string // "" if the pages do not have the action, or the caller may not perform it
 }
 
 // HistoryItem is something that has happened to a key.
@@ -69,17 +69,17 @@ type HistoryItem struct {
 	Outcome string // of an action
 	Fence   int64
 	Key     string
-	Of      string // what an action was done to, for people
+	Of      string // for display: what an action was done to
 	Action  bool
 	Href    string   // of the page about what an action was done to
-	Keys    []string // of the locks of a task
+	Keys    []string // the keys of the locks of a task
 	kind    string   // of an event
 
-	Times int       // how often it has happened, if that is more than once
-	First time.Time // then: when it happened first
+	Times int       // how often it has happened; 0 for once
+	First time.Time // when it happened first, if Times is set
 }
 
-// Good reports whether an action has done what it should, as far as is known.
+// Good reports whether an action did what it should, as far as is known.
 func (i *HistoryItem) Good() bool {
 	return i.Outcome == ops.OutcomeDone || i.Outcome == ops.OutcomeAsked
 }
@@ -130,8 +130,8 @@ func (h *Handler) lockPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-// unknown looks for keys similar to an unknown one, among those that the caller may see; the command line searches the same
-// ones. The result is nil if the keys cannot be read: the rest of the page does not depend on it.
+// unknown looks for keys similar to an unknown one, among those that the caller may see. The command line searches the
+// same keys. The result is nil if the keys cannot be read: the rest of the page does not depend on it.
 func (h *Handler) unknown(ctx context.Context, v *View, key string) *UnknownKey {
 	w, err := h.keys.look(ctx)
 	if err != nil {
@@ -151,11 +151,11 @@ func (h *Handler) unknown(ctx context.Context, v *View, key string) *UnknownKey 
 	return &UnknownKey{like, ok && queue != "" && v.Who.mayJob(key), infoOf(w, v.ahead())}
 }
 
-// redisPrefix is what stands before keys in Redis, unless the store is configured otherwise.
+// redisPrefix is the default prefix of keys in Redis.
 const redisPrefix = "joblock:"
 
-// meant returns the intended key for one that was copied with blanks, or with the prefix of the keys in Redis; "" if the
-// store does not know that one either.
+// meant returns the intended key for a text that was copied with blanks or with the prefix of the keys in Redis. It
+// returns "" if the store does not know the intended key either.
 func (h *Handler) meant(ctx context.Context, v *View, key string) string {
 	trimmed := strings.TrimSpace(key)
 	for _, other := range []string{trimmed, strings.TrimPrefix(trimmed, redisPrefix)} {
@@ -169,8 +169,8 @@ func (h *Handler) meant(ctx context.Context, v *View, key string) string {
 	return ""
 }
 
-// explained reads all about a key: when its record has changed, and every few seconds. A renewal is a change too, so that
-// everything the page shows about the lease is from the same time.
+// explained reads everything about a key when its record has changed, and every few seconds. A renewal counts as a
+// change, so that everything that the page shows about the lease is from the same time.
 func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Explanation, error) {
 	name := "explain " + key + v.Who.sight()
 	read := func() (read[ops.Explanation], error) {
@@ -185,7 +185,7 @@ func (h *Handler) explained(ctx context.Context, v *View, key string) (ops.Expla
 		return ops.Explanation{}, err
 	}
 	fresh, ok := h.statuses(ctx, v, "the record of the key", "one "+key, []string{key})[key]
-	// The key of a limit has no waiters of its own: what Explain says about them refers to the line of the permits.
+	// The key of a limit has no waiters of its own: what Explain says about waiters is about the line for the permits.
 	if was := rowOf(r.val.Lock); ok && (was.Fence != fresh.Fence || was.State != fresh.State || was.Pulse != fresh.Pulse || apart(was.Renewed, fresh.Renewed) || apart(was.Ends, fresh.Ends) || apart(was.Until, fresh.Until) ||
 		was.Waiters != fresh.Waiters && r.val.Lock.Permits == nil) {
 		h.cache.forget(name)
@@ -214,7 +214,7 @@ func (v *View) offer(a ops.Offer, l ops.Lock) Offer {
 		if l.Task != nil && v.Who.mayJob(l.Task.Job()) {
 			o.Href = actURL("do", doOf(a.Name), "job", l.Job, "key", l.Key)
 		}
-	case !verb.Has("Fence"): // about the pause of a key, and not about its holder
+	case !verb.Has("Fence"): // it is about the pause of a key, not about its holder
 		o.Href = actURL("do", doOf(a.Name), "key", a.Key)
 	case a.Name == ops.ActSkipJob && !v.Who.mayJob(l.Job), !l.Locked(): // the offers for the permits of a limit are on the pages of the permits
 	default:
@@ -223,7 +223,7 @@ func (v *View) offer(a ops.Offer, l ops.Lock) Offer {
 	return o
 }
 
-// tail reads what operators have done lately, the newest first. All pages share the read.
+// tail reads the latest actions of operators, the newest first. All pages share the result.
 func (h *Handler) tail(ctx context.Context) (read[[]ops.AuditEntry], error) {
 	return get(ctx, h.cache, "audit", 2*time.Second, func(ctx context.Context) ([]ops.AuditEntry, error) {
 		all := []ops.AuditEntry{}
@@ -274,7 +274,7 @@ func (h *Handler) history(ctx context.Context, v *View, l ops.Lock) []HistoryIte
 	slices.SortStableFunc(items, func(a, b HistoryItem) int { return b.At.Compare(a.At) })
 	ops.InOrder(items, func(i HistoryItem) ops.Place {
 		if i.Action {
-			return ops.Place{At: i.At} // it was recorded before it began
+			return ops.Place{At: i.At} // the action was recorded before it began
 		}
 		return ops.Place{Key: i.Key, Fence: i.Fence, Kind: i.kind, At: i.At}
 	})
@@ -283,7 +283,7 @@ func (h *Handler) history(ctx context.Context, v *View, l ops.Lock) []HistoryIte
 }
 
 const (
-	// againBack is how far back a lock page looks for what comes again, and againFrom from which time on it says so.
+	// againBack is how far back the page of a lock looks for repetitions, and againFrom is how many it takes to say so.
 	againBack = time.Hour
 	againFrom = 3
 
@@ -299,7 +299,7 @@ func (h *Handler) again(ctx context.Context, v *View, l ops.Lock) string {
 	}
 	events, err := h.journal(ctx, v)
 	if err != nil {
-		return "" // the history says so
+		return "" // the page's history says so
 	}
 	n, first, of := 1, l.Changed.Time, ops.EventsQuery{Key: l.Key}
 	for _, e := range events { // the newest first
@@ -315,7 +315,7 @@ func (h *Handler) again(ctx context.Context, v *View, l ops.Lock) string {
 		n, length(l.Now.Sub(first)), who)
 }
 
-// happened returns an event as an item. Who is the process that did it, or for which it was done.
+// happened returns an event as an item. Who is the process or the job that the event is about.
 func happened(e ops.Event) HistoryItem {
 	item := HistoryItem{ID: e.ID, At: e.At.Time, What: kindOf(e), Who: cmp.Or(e.Holder, e.Job, e.Node), Text: e.Text, Fence: e.Fence, Key: e.Key, kind: e.Kind}
 	switch e.Kind {
@@ -371,8 +371,8 @@ func itemOf(e ops.AuditEntry) HistoryItem {
 	return item
 }
 
-// doneAction returns the action that has led to this page: the record of it, so that no address can claim an action that
-// never happened, or one on something other than the page's subject.
+// doneAction returns the action that led to this page. It looks the action up in the record of actions, so that no
+// address can claim an action that never happened, or one on another subject.
 func (h *Handler) doneAction(ctx context.Context, v *View, about func(ops.AuditEntry) bool) *HistoryItem {
 	id := one(v.Query, "done")
 	if id == "" {
@@ -391,7 +391,7 @@ func (h *Handler) doneAction(ctx context.Context, v *View, about func(ops.AuditE
 	return nil
 }
 
-// OfLimit reports whether the key is that of a limit: the key itself is never taken, so it is neither free nor held.
+// OfLimit reports whether the key is that of a limit. Such a key is never taken itself, so it is neither free nor held.
 func (b *LockBody) OfLimit() bool { return b.Limit != nil && b.Limit.Kind == ops.KindLimit }
 
 // Full reports whether all permits of the limit are taken.
@@ -400,7 +400,7 @@ func (b *LockBody) Full() bool { return b.OfLimit() && b.Limit.N > 0 && b.Limit.
 // Live reports whether the lock has a running holder, as far as the store knows.
 func (b *LockBody) Live() bool { return b.Row.State == joblock.StateHeld }
 
-// Renewing reports whether the holder renews its lease: it has done so, and no renewal is overdue.
+// Renewing reports whether the holder renews its lease: it has renewed at least once, and no renewal is overdue.
 func (b *LockBody) Renewing() bool {
 	return b.Live() && b.Row.Pulse == ops.PulseFresh && b.Row.Renewed.After(b.E.Lock.Changed.Time)
 }
@@ -408,8 +408,8 @@ func (b *LockBody) Renewing() bool {
 // Turns reports whether the waiters' turns can be estimated.
 func (b *LockBody) Turns() bool { return !b.turn(1).IsZero() }
 
-// Turn estimates when a waiter gets the key, if holders take as long as they did lately; zero if the present one takes
-// longer than all of those. Each page estimates it again.
+// Turn estimates when a waiter gets the key, if holders take as long as they did recently. It is zero if the present
+// holder has already taken longer than all of these. Each rendering estimates it again.
 func (b *LockBody) Turn(w ops.Waiter) time.Time { return b.turn(w.Position) }
 
 func (b *LockBody) turn(position int) time.Time {
@@ -424,7 +424,7 @@ func (b *LockBody) turn(position int) time.Time {
 	return at.Add(time.Duration(position-1) * h.Median.Duration())
 }
 
-// MoreWaiters returns how many more wait than are shown.
+// MoreWaiters returns how many waiters are not shown.
 func (b *LockBody) MoreWaiters() int {
 	n := b.E.Lock.Waiters
 	if b.Limit != nil {

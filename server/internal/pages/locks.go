@@ -13,12 +13,12 @@ type WalkInfo struct {
 	Done float64
 	Took time.Duration
 	More int
-	Jobs bool // the walk was over the index of jobs, not over all keys
+	Jobs bool // the walk read the index of jobs instead of all keys
 	Rows bool // the rows on the screen are read separately
-	Old  bool // a newer one is overdue
+	Old  bool // a newer walk is overdue
 }
 
-// Whole reports whether the walk is complete. Before that, an empty result means nothing.
+// Whole reports whether the walk is complete. Until then, an empty result means nothing.
 func (w WalkInfo) Whole() bool { return w.Done >= 1 }
 
 func infoOf[T any](w *walk[T], ahead time.Duration) WalkInfo {
@@ -32,14 +32,14 @@ type LocksBody struct {
 	All    int
 	Next   string
 	Walk   WalkInfo
-	News   int // how many more locks match than when the page was made
+	News   int // how many more locks match than when the page was rendered first
 	Bulk   string
 	Key    string // an exact key to open
 	States []string
 }
 
-// A sticky is what a stream shows once it has shown the rows of a whole walk, so that rows do not move while they are
-// viewed.
+// A sticky has the rows that a stream keeps showing once it has shown a whole walk, so that rows do not move while the
+// viewer reads them.
 type sticky struct {
 	keys []string
 	next string
@@ -76,7 +76,7 @@ func (h *Handler) locksPage(ctx context.Context, v *View) (any, error) {
 	return body, nil
 }
 
-// stick keeps the rows of a stream where they are.
+// stick keeps the rows of a stream in their places.
 func (h *Handler) stick(v *View, w *walk[Row], body *LocksBody) {
 	s := v.sticky
 	if !s.done {

@@ -31,7 +31,7 @@ type NodesBody struct {
 type NodesOfScope struct {
 	Scope string
 	Nodes []ops.CronNode
-	Mixed bool // of several builds
+	Mixed bool // the nodes run several builds
 }
 
 func (h *Handler) nodesPage(ctx context.Context, v *View) (any, error) {
@@ -63,13 +63,13 @@ func (h *Handler) nodesPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-// Freed is a reason for which a keeper has freed locks.
+// Freed is how many locks a keeper has freed for one reason.
 type Freed struct {
 	Reason string
 	N      int64
 }
 
-// FreedOf sorts the reasons of a keeper.
+// FreedOf returns the counts of a keeper, sorted by reason.
 func (b *NodesBody) FreedOf(p ops.KeeperPlace) (all []Freed) {
 	for _, reason := range slices.Sorted(maps.Keys(p.Freed)) {
 		all = append(all, Freed{reason, p.Freed[reason]})
@@ -77,7 +77,7 @@ func (b *NodesBody) FreedOf(p ops.KeeperPlace) (all []Freed) {
 	return all
 }
 
-// Strange names the queues that a keeper does not know.
+// Strange returns the names of the queues that a keeper does not know.
 func (b *NodesBody) Strange(p ops.KeeperPlace) string {
 	return visible(strings.Join(p.Strangers, ", "))
 }

@@ -17,7 +17,7 @@ import (
 type OverviewBody struct {
 	OverviewLocks
 	Series []Series
-	From   time.Time // of the series
+	From   time.Time // when the series begin
 	Walk   WalkInfo
 
 	OverviewJobs
@@ -30,24 +30,24 @@ type OverviewBody struct {
 	Doctor  *DoctorSum
 }
 
-// OverviewLocks is what the first page shows of a walk over all locks. It is computed once for each walk, for all callers
-// that may see the same.
+// OverviewLocks is what the first page shows of a walk over all locks. It is computed once for each walk, and shared by
+// all callers that may see the same.
 type OverviewLocks struct {
 	Counts  Counts
 	Longest []Row // the longest lines
-	Oldest  []Row // what is held for longest
-	Lost    []Row // orphaned, or with a holder that is silent
+	Oldest  []Row // the locks held longest
+	Lost    []Row // locks that are orphaned, or whose holder is silent
 }
 
 // OverviewJobs is what the first page shows of a walk over the jobs.
 type OverviewJobs struct {
 	Suspects []ops.Job
-	Halted   []string  // the keys of sequences
-	Over     []ops.Job // whose keys are kept, although the jobs have ended or do not exist: a keeper will free them
+	Halted   []string  // the keys of the halted sequences
+	Over     []ops.Job // jobs that have ended or do not exist, and whose keys a keeper will free
 	Jobs     int
 }
 
-// Series are the counts of one state over an hour.
+// Series has the number of locks in one state over an hour.
 type Series struct {
 	Name   string
 	Now    int
@@ -55,34 +55,34 @@ type Series struct {
 	Values []int
 }
 
-// CronSum are the cron jobs of a scope in short.
+// CronSum is a summary of the cron jobs of a scope.
 type CronSum struct {
 	Scope   string
-	Pending bool // they are being read for the first time
+	Pending bool // the jobs are being read for the first time
 	Jobs    int
 	Running int
 	Trouble []ops.CronJob
 	Next    *ops.CronJob
-	Paused  int // not counting those that a pause of all pauses
+	Paused  int // how many jobs are paused individually
 	Pause   *ops.CronPause
 }
 
-// DoctorSum is what the doctor has found, in short.
+// DoctorSum is a summary of what the doctor has found.
 type DoctorSum struct {
 	At       time.Time
 	Faults   int
 	Warnings int
 	Notes    int
-	First    *FindingRow // the worst other than the one that decides about Safe
+	First    *FindingRow // the worst finding, apart from the one that decides about Safe
 	Safe     ops.Safety
-	decides  *ops.Finding // about Safe, or nil
-	here     bool         // on the doctor's page
+	decides  *ops.Finding // the finding that decides about Safe, or nil
+	here     bool         // this is the doctor's page
 }
 
 const worst = 5
 
-// overview shows a little of everything. All reads begin at once, and slow ones are left out until there is an answer: the
-// cron jobs of a large scope, and the doctor.
+// overview renders the first page, a summary of everything. All reads begin at once. What is slow is left out until it
+// has been read: the cron jobs of a large scope, and the doctor.
 func (h *Handler) overview(ctx context.Context, v *View) (any, error) {
 	var (
 		group     sync.WaitGroup
@@ -153,7 +153,7 @@ func (b *OverviewBody) series(h *Handler, v *View, ahead time.Duration) {
 		{Name: "waiting", Now: b.Counts.Waiting, Href: "locks?waiters=1&sort=waiters"},
 	}
 	if !v.Who.AllKeys {
-		return // the past is that of all keys
+		return // the history is only known for all keys together
 	}
 	points := h.ring.list()
 	if len(points) < 2 {
@@ -200,7 +200,7 @@ func locksFor(who *Caller, rows []Row) (b OverviewLocks) {
 	b.Longest = first(lines, func(a, b *Row) int { return b.Waiters - a.Waiters })
 	for i := range b.Longest {
 		if r := &b.Longest[i]; r.Role == ops.RoleGate {
-			r.Key, r.Holder = r.Group, "" // the line of a limit
+			r.Key, r.Holder = r.Group, "" // the row is the line of a limit
 		}
 	}
 	b.Oldest = first(held, func(a, b *Row) int { return a.Since.Compare(b.Since) })
@@ -210,7 +210,7 @@ func locksFor(who *Caller, rows []Row) (b OverviewLocks) {
 	return b
 }
 
-// lostRank orders locks whose holders are dead, or perhaps are.
+// lostRank orders locks whose holders are dead or may be.
 func lostRank(r *Row) int {
 	switch {
 	case r.State == joblock.StateOrphaned:

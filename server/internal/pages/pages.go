@@ -29,8 +29,9 @@ type Config struct {
 	ReadOnly bool     // no actions are allowed
 	Recorded bool     // actions can be recorded; without a record there are no actions
 
-	// Share is the largest part of the store's time that all walks together take after their first ones, and that each other
-	// kind of read takes. Other reads take less while there are walks. From 0.001 to 1; default 0.005.
+	// Share is the largest share of the store's time that all walks together take after their first ones, and also the
+	// largest share that each other kind of read takes. Other reads take less while there are walks. From 0.001 to 1;
+	// default 0.005.
 	Share float64
 
 	Logger *slog.Logger // default slog.Default()
@@ -46,7 +47,7 @@ type Handler struct {
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	mu     sync.Mutex // so that nothing is added to busy after ctx has ended; see events, too
+	mu     sync.Mutex // ensures that nothing is added to busy after ctx has ended; also guards events
 	busy   sync.WaitGroup
 
 	cache     *cache
@@ -54,22 +55,22 @@ type Handler struct {
 	jobs      *walker[ops.Job]
 	sequences *walker[ops.Sequence]
 	keys      *walker[keyName]
-	walking   atomic.Int32 // how many of the walkers walk
+	walking   atomic.Int32 // how many walkers are walking
 	ring      ring
-	// events are the latest ones, the newest first. mu guards them.
+	// events are the latest events, the newest first. mu guards them.
 	events []ops.Event
-	ahead  atomic.Int64 // the store's clock less this one, in nanoseconds
+	ahead  atomic.Int64 // how far the store's clock is ahead of this machine's, in nanoseconds
 
 	streams streams
 }
 
-// A page is made by a function from a View. The result of the function is It in the page's templates.
+// A page is rendered by a function that gets a View. The function's result is It in the page's templates.
 type page struct {
 	name  string
 	title string
 	nav   string // "" if the navigation does not show the page
-	under string // the page of the navigation that this one belongs to
-	set   string // the set of templates; "" is that of the name
+	under string // the page in the navigation that this one belongs to
+	set   string // the set of templates; "" means the set of the page's name
 	admin bool
 	live  bool
 	make  func(context.Context, *View) (any, error)
@@ -132,7 +133,7 @@ func New(cfg Config) (*Handler, error) {
 
 func (h *Handler) page(name string) *page { return h.byName[name] }
 
-// Close ends all streams and reads, and waits for them.
+// Close ends all streams and reads, and waits until they have ended.
 func (h *Handler) Close() {
 	h.mu.Lock()
 	h.cancel()
@@ -140,7 +141,7 @@ func (h *Handler) Close() {
 	h.busy.Wait()
 }
 
-// enter counts something that Close waits for, until h.busy.Done is called. After Close it returns false.
+// enter counts something that Close waits for, until h.busy.Done is called. It returns false after Close.
 func (h *Handler) enter() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -167,8 +168,8 @@ type Request struct {
 	Asset bool   // served without authentication
 }
 
-// Parse says what a request asks for. Without a pattern of the mount in r, the last segment of the path alone decides. ok
-// is false for a path that no page has.
+// Parse returns what a request asks for. If r has no pattern of the mount, only the last segment of the path counts. ok
+// is false if there is no such page.
 func (h *Handler) Parse(r *http.Request) (req Request, ok bool) {
 	name, ok := nameOf(r)
 	if !ok {
@@ -209,13 +210,14 @@ func (h *Handler) ServeAsset(w http.ResponseWriter, r *http.Request, name string
 	h.assets.serve(w, r, name)
 }
 
-// Headers sets what every answer of the pages has. The policy allows what the pages have, without an exception.
+// Headers sets the headers that every answer of the pages has. The content security policy allows only what the pages
+// use.
 func Headers(hd http.Header) {
 	hd.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	hd.Set("X-Content-Type-Options", "nosniff")
 	hd.Set("X-Frame-Options", "DENY") // for browsers without frame-ancestors
-	// With no-referrer browsers send "Origin: null" with the forms, which over plain HTTP is the only sign of where a form
-	// comes from. same-origin sends nothing to other sites either.
+	// With no-referrer, browsers send "Origin: null" with forms, but over plain HTTP the Origin is the only sign of where
+	// a form comes from. same-origin sends nothing to other sites either.
 	hd.Set("Referrer-Policy", "same-origin")
 	hd.Set("Cross-Origin-Opener-Policy", "same-origin")
 	hd.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -223,7 +225,7 @@ func Headers(hd http.Header) {
 	hd.Set("X-Robots-Tag", "noindex, nofollow")
 }
 
-// Serve answers with a page, a stream or the result of an action. The caller of Serve has identified the viewer.
+// Serve answers with a page, a stream or the result of an action. The caller of Serve must have identified the viewer.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, name string, who *Caller) {
 	v := h.view(name, r.URL.Query(), who)
 	switch {
@@ -261,7 +263,7 @@ func (h *Handler) view(name string, q url.Values, who *Caller) *View {
 	return v
 }
 
-// A shown is an error whose text is for people, with the status of the answer.
+// A shown is an error whose text the viewer sees, with the status of the answer.
 type shown struct {
 	status int
 	title  string
@@ -270,7 +272,7 @@ type shown struct {
 
 func (e *shown) Error() string { return e.text }
 
-// moved is the error of a page that another page replaces.
+// moved is an error that redirects to the page that replaces this one.
 type moved struct{ href string }
 
 func (e *moved) Error() string { return "see " + e.href }
@@ -342,7 +344,7 @@ func (h *Handler) Login(w http.ResponseWriter, r *http.Request, status int, next
 	h.write(w, r, v, status, struct{ Next, Wrong string }{h.Next(next), wrong})
 }
 
-// Next returns text if it is a page with its query, and the overview otherwise, so that no text leads to another site.
+// Next returns text if it is a page with its query, otherwise the overview, so that no text can lead to another site.
 func (h *Handler) Next(text string) string {
 	name, query, _ := strings.Cut(text, "?")
 	p := h.page(name)
@@ -356,7 +358,7 @@ func (h *Handler) Next(text string) string {
 	return name + "?" + q.Encode()
 }
 
-// write renders a page whole before the first byte is sent.
+// write renders the whole page before it sends the first byte.
 func (h *Handler) write(w http.ResponseWriter, r *http.Request, v *View, status int, it any) {
 	if v.Who.ID != "" {
 		v.Pauses = h.pauses()
@@ -388,7 +390,7 @@ func seeOther(w http.ResponseWriter, to string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// one returns a parameter that may come once.
+// one returns the first value of a parameter, or "".
 func one(q url.Values, name string) string {
 	if values := q[name]; len(values) > 0 {
 		return values[0]

@@ -31,7 +31,7 @@ func countsOf(rows []Row, wants func(*Row) bool) Counts {
 		}
 		c.Waiting += r.Waiters
 		if r.Inner() {
-			continue // the line of a limit
+			continue // the key is the line of a limit
 		}
 		switch r.State {
 		case joblock.StateHeld:
@@ -45,7 +45,7 @@ func countsOf(rows []Row, wants func(*Row) bool) Counts {
 	return c
 }
 
-// A ring remembers the counts of an hour, of the walks that were made in it.
+// A ring has the counts of the walks of the last hour.
 type ring struct {
 	mu     sync.Mutex
 	points []Counts

@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// Row is what a list shows of a lock. A walk keeps many of them.
+// Row is what a list shows of a lock. A walk keeps many Rows.
 type Row struct {
 	Key     string
 	State   joblock.State
@@ -16,7 +16,7 @@ type Row struct {
 	Job     string
 	Fence   int64
 	Since   time.Time
-	Ends    time.Time // of the lease; zero if no holder runs under the lock
+	Ends    time.Time // the end of the lease; zero if no holder runs under the lock
 	Until   time.Time // end of the reservation: until then no other caller gets the key, unless it is freed
 	Waiters int
 	Role    ops.Role
@@ -24,11 +24,11 @@ type Row struct {
 	Number  int
 	How     string // how the last holding of a free key ended
 	Reason  string
-	Renewed time.Time // when the lease of a lock that is held began, or was renewed last
+	Renewed time.Time // when the lease of a held lock began or was last renewed
 	Pulse   ops.Pulse
 	Silent  bool // two renewals are overdue
 	Never   bool // Silent, but perhaps the holder does not renew automatically
-	Late    bool // one renewal is overdue, of a holder that renews automatically
+	Late    bool // one renewal is overdue, and the holder renews automatically
 	Unknown bool // the store has no record of the key
 }
 
@@ -73,7 +73,7 @@ func (r Row) Inner() bool {
 	return true
 }
 
-// walkLocks walks over all locks, including those of the toolkit itself, from which limits are assembled.
+// walkLocks walks over all locks, including those of the toolkit itself, which show the state of limits.
 func (h *Handler) walkLocks(ctx context.Context, share float64, add func(Row), progress func(float64)) error {
 	for l, err := range h.cfg.Desk.Locks(ctx, ops.LocksQuery{Own: true, Share: share, Progress: progress}) {
 		if err != nil {
@@ -92,7 +92,7 @@ type keyName struct {
 	group string
 }
 
-// walkKeys walks over all keys, also those that are free and remembered: for a viewer who has mistyped one.
+// walkKeys walks over all keys, including free keys that the store remembers, to find the key that a viewer has mistyped.
 func (h *Handler) walkKeys(ctx context.Context, share float64, add func(keyName), progress func(float64)) error {
 	q := ops.SimilarAmong()
 	q.Share, q.Progress = share, progress
@@ -117,7 +117,7 @@ func (h *Handler) walkJobs(ctx context.Context, share float64, add func(ops.Job)
 	return nil
 }
 
-// statuses reads the records of keys that are on a screen. Viewers of the same keys share the read.
+// statuses reads the records of the keys on a page. Viewers of the same keys share the result.
 func (h *Handler) statuses(ctx context.Context, v *View, what, name string, keys []string) map[string]Row {
 	if len(keys) == 0 {
 		return nil

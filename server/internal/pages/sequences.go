@@ -56,7 +56,7 @@ func (h *Handler) sequencesPage(ctx context.Context, v *View) (any, error) {
 	})
 	after, past := one(v.Query, "after"), false
 	if !slices.ContainsFunc(sorted, func(s ops.Sequence) bool { return s.Key == after }) {
-		after = "" // the place no longer exists: begin again, and show no empty page
+		after = "" // the place no longer exists: begin at the first page, so that the page is not empty
 	}
 	for _, s := range sorted {
 		if !v.Who.maySequence(s) {
@@ -85,7 +85,8 @@ func (h *Handler) sequencesPage(ctx context.Context, v *View) (any, error) {
 	return b, nil
 }
 
-// Halting returns the offers to the caller for the job that halts a sequence: to go on without it, or with it.
+// Halting returns the actions that the caller may perform on the job that halts a sequence: to skip it, or to run it
+// again.
 func (v *View) Halting(s ops.Sequence) (all []Offer) {
 	if s.State != ops.SequenceHalted || !v.MayOperate() {
 		return nil
@@ -101,7 +102,7 @@ func (v *View) Halting(s ops.Sequence) (all []Offer) {
 	return all
 }
 
-// haltedOf returns the keys of sequences that have halted, as far as the walk over the jobs knows.
+// haltedOf returns the keys of the sequences that have halted according to the walk over the jobs.
 func haltedOf(jobs []ops.Job, who *Caller) (keys []string) {
 	for _, j := range jobs {
 		if j.Place == nil && j.Task.Halts && j.Task.State == "archived" && !j.Task.Snoozed && who.MayUse(j.Key) && who.mayJob(j.Job) && who.viewer().MaySee(j.Task) {

@@ -94,8 +94,8 @@ func sparkline(values []int) template.HTML {
 
 const stripRuns = 10
 
-// runStrip draws the last executions of a cron job, the latest at the right. The shape says how each ended, and the
-// height how long it took.
+// runStrip draws the latest runs of a cron job, the newest at the right. The shape shows how a run ended, and the height
+// how long it took.
 func runStrip(j ops.CronJob) template.HTML {
 	runs := j.Runs()
 	if len(runs) == 0 {

@@ -25,11 +25,11 @@ type View struct {
 	Query url.Values
 	Now   time.Time // the store's clock, as far as it is known
 	Live  bool      // the page is made for the stream
-	Every string    // how often the stream reads the page, in words
+	Every string    // how often the stream renders the page, in words
 
 	Notices []string // what could not be read, and why
 	Olds    []Old    // what is older than it should be
-	Pauses  []Pause  // scopes of which all cron jobs are paused
+	Pauses  []Pause  // the scopes whose cron jobs are all paused
 
 	sticky *sticky // of a stream
 	parts  []part  // in the order of the page
@@ -55,8 +55,8 @@ type part struct {
 	inner int // how many of the parts that follow are inside of this one
 }
 
-// sum is a hash of the part without the words of its times, which the script updates itself. Of the parts inside, given in
-// their order, only their ids and places count.
+// sum returns a hash of the part, without the words of its times, which the script updates itself. Of the parts inside,
+// which are passed in their order, only the ids and places count.
 func (p part) sum(seed maphash.Seed, inside []part) uint64 {
 	var frame strings.Builder
 	rest := string(p.html)
@@ -81,11 +81,11 @@ type Cell struct {
 	It any
 }
 
-// buffers are for parts, of which a page has a hundred.
+// buffers has buffers for parts, of which a page has about a hundred.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// Part renders a template as a part of the page. The template's outermost element must have the given id. A template may have
-// parts inside, which have none themselves.
+// Part renders a template as a part of the page. The template's outermost element must have the given id. A part may have
+// parts inside, but those may not.
 func (v *View) Part(name, id string, it any) (template.HTML, error) {
 	out := buffers.Get().(*bytes.Buffer)
 	defer buffers.Put(out)
@@ -95,7 +95,7 @@ func (v *View) Part(name, id string, it any) (template.HTML, error) {
 	if err := v.h.sets[v.set()].ExecuteTemplate(out, name, Cell{v, it}); err != nil {
 		return "", err
 	}
-	html := template.HTML(out.String()) // of html/template, which has escaped it
+	html := template.HTML(out.String()) // html/template has escaped it
 	v.parts[at].html, v.parts[at].inner = html, len(v.parts)-at-1
 	return html, nil
 }
@@ -108,10 +108,10 @@ func (v *View) set() string {
 	return v.Page
 }
 
-// With is for templates that call others.
+// With returns the argument for a template that another template calls.
 func (v *View) With(it any) Cell { return Cell{v, it} }
 
-// ID returns the id of the element of a thing.
+// ID returns the element id for a thing of this kind and name.
 func (v *View) ID(kind, name string) string { return idOf(kind, name) }
 
 // Acts reports whether the page may offer actions at all.
@@ -123,7 +123,7 @@ func (v *View) MayOperate() bool { return v.Acts() && v.Who.Operate }
 // MayCron reports whether the page offers to control cron jobs.
 func (v *View) MayCron() bool { return v.Acts() && v.Who.Cron }
 
-// WhyNot says why there are no actions, or "".
+// WhyNot returns why the viewer may not act, or "".
 func (v *View) WhyNot(may bool, right string) string {
 	switch {
 	case v.h.cfg.ReadOnly:
@@ -164,7 +164,7 @@ func (v *View) LiveURL() string {
 	}
 	q := url.Values{}
 	for name, values := range v.Query {
-		if name != "done" || v.Page == "cronjob" { // a trigger has an end that comes later
+		if name != "done" || v.Page == "cronjob" { // the result of a trigger comes later, so the stream needs to know the action
 			q[name] = values
 		}
 	}
@@ -172,7 +172,7 @@ func (v *View) LiveURL() string {
 	return "live?" + q.Encode()
 }
 
-// Refresh is how often a page without the script asks for itself, in seconds; 0 for never.
+// Refresh returns how often a page reloads without the script, in seconds; 0 for never.
 func (v *View) Refresh() int {
 	switch v.Query.Get("refresh") {
 	case "5":
@@ -185,8 +185,8 @@ func (v *View) Refresh() int {
 	return 0
 }
 
-// URL returns the address of the page with one parameter changed. An empty value removes the parameter. The place in a list
-// is dropped.
+// URL returns the address of the page with some parameters changed. An empty value removes a parameter. The place in a
+// list is removed, too.
 func (v *View) URL(pairs ...string) string {
 	q := url.Values{}
 	for name, values := range v.Query {
@@ -211,7 +211,7 @@ func (v *View) URL(pairs ...string) string {
 
 const stampLayout = "2006-01-02T15:04:05.000Z"
 
-// stamp renders an instant. The script updates the words, and puts the viewer's own zone into the title.
+// stamp renders an instant. The script updates the words, and puts the time in the viewer's zone into the title.
 func stamp(kind string, t time.Time, words string) template.HTML {
 	if t.IsZero() {
 		return "–"
@@ -249,12 +249,12 @@ func (v *View) Left(at any) template.HTML {
 	return stamp("left", t, length(t.Sub(v.Now)))
 }
 
-// relative matches the times in the sentences of package ops that are counted from the time of the sentence. The first two are
-// those next to the instant itself.
+// relative matches times in the sentences of package ops that are relative to when the sentence was made. The first
+// alternative matches a relative time next to the instant itself.
 var relative = regexp.MustCompile(`((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC)( \(|, )([0-9][0-9a-z ]* ago|in [0-9][0-9a-z ]*|now|[0-9][0-9a-z ]* from now)|((?:lease was|was alive|lease of [0-9][0-9a-z ]* began) )([0-9][0-9a-z ]* ago)`)
 
-// Sentence renders a sentence of package ops that was made at a time. The times in it are updated, as are the other times
-// of the page. The lease in it is that of a newer record of the same holding, if row is one.
+// Sentence renders a sentence of package ops; the parameter made is when it was made. The script updates the times in it
+// like all others on the page. If row is a newer record of the same holding, the sentence shows that record's lease.
 func (v *View) Sentence(text string, made any, row ...Row) template.HTML {
 	now := instant(made)
 	if now.IsZero() {
@@ -307,7 +307,7 @@ func (v *View) Sentence(text string, made any, row ...Row) template.HTML {
 	return template.HTML(b.String())
 }
 
-// In renders how long it is until an instant.
+// In renders the time until an instant, such as "in 5 s".
 func (v *View) In(at any) template.HTML {
 	t := instant(at)
 	if left := t.Sub(v.Now); left > 0 {
@@ -316,11 +316,11 @@ func (v *View) In(at any) template.HTML {
 	return stamp("in", t, "now")
 }
 
-// Past reports whether an instant has passed. What was read before it can only say what was due.
+// Past reports whether an instant has passed. A value that was read before then can only say what was due.
 func (v *View) Past(at any) bool { return instant(at).Before(v.Now) }
 
-// Latest renders until when something is to happen. The time may pass between two walks, so it is shown as missed only some
-// time later.
+// Latest renders the latest time for something to happen. That time may pass between two walks, so it is shown as missed
+// only a little later.
 func (v *View) Latest(at any) template.HTML {
 	if v.Past(instant(at).Add(longestPause)) {
 		return "was due by " + v.At(at) + ", " + v.Ago(at)
@@ -328,7 +328,7 @@ func (v *View) Latest(at any) template.HTML {
 	return v.In(at) + " at the latest"
 }
 
-// LeaseEnds says when a lease ends, or was to end.
+// LeaseEnds renders when a lease ends, or should have ended.
 func (v *View) LeaseEnds(at any) template.HTML {
 	if v.Past(at) {
 		return "lease was to end " + v.Ago(at)
@@ -336,7 +336,7 @@ func (v *View) LeaseEnds(at any) template.HTML {
 	return "lease ends " + v.In(at)
 }
 
-// At renders an instant itself.
+// At renders the instant itself.
 func (v *View) At(at any) template.HTML {
 	t := instant(at)
 	words := t.UTC().Format("2006-01-02 15:04:05 UTC")
@@ -346,7 +346,7 @@ func (v *View) At(at any) template.HTML {
 	return stamp("at", t, words)
 }
 
-// stale records that something on the page is older than it should be. The time is that of this machine.
+// stale records that something on the page is older than it should be. The parameter at is by this machine's clock.
 func (v *View) stale(what string, at time.Time, err error) {
 	if err == nil {
 		return
@@ -399,7 +399,7 @@ func plain(err error) string {
 	return strings.TrimRight(shorten(visible(strings.TrimPrefix(ops.WhyUnread(err), "joblock: ")), 200), ".")
 }
 
-// take returns what was read, and records on the page that it is older than it should be, if it is.
+// take returns what was read. If it is older than it should be, take records that on the page.
 func take[T any](v *View, what string, r read[T], err error) (T, error) {
 	if err != nil {
 		var none T

@@ -7,47 +7,47 @@ import (
 )
 
 const (
-	// wantedFor is how long walks continue after the last look.
+	// wantedFor is how long a walker goes on after a page last used it.
 	wantedFor = 10 * time.Second
 
-	// betweenWalks is the shortest pause between two walks, and longestPause the longest: the time that a walk takes also
-	// shows how busy this machine is.
+	// betweenWalks is the shortest and longestPause the longest pause between two walks. In between, the pause is as long
+	// as the walk was, because that also shows how busy this machine is.
 	betweenWalks = time.Second
 	longestPause = 10 * time.Second
 
-	// fastWalk is how long the first walk may take much of the store's time, and fastShare is how much. First is a walk for
-	// a viewer when there has been none lately.
+	// fastShare is how much of the store's time a first walk may take, and fastWalk is for how long. A walk is a first
+	// walk if there has been none for a while.
 	fastWalk  = 3 * time.Second
 	fastShare = 0.25
 
-	// mostRows bounds the memory of a walk. Further rows are counted, and not shown.
+	// mostRows bounds the memory of a walk. Further rows are only counted.
 	mostRows = 200_000
 
-	// firstLook is how long pages wait for a first walk to end, from its begin on.
+	// firstLook is how long pages wait for the end of a first walk, counted from its beginning.
 	firstLook = 40 * time.Millisecond
 )
 
 // A walk is what a walker has found. It is immutable.
 type walk[T any] struct {
 	rows  []T
-	more  int       // how many more rows were found, and not kept
-	began time.Time // of the walk
-	at    time.Time // of its end, or of this part of it
+	more  int       // how many more rows were found and not kept
+	began time.Time // when the walk began
+	at    time.Time // when the walk ended, or when this part of it was copied
 	done  float64   // the part of the walk that is done
 	took  time.Duration
 	err   error // why there is no newer walk
 
 	mu     sync.Mutex
-	made   map[string]any // what was computed of the rows; see of
+	made   map[string]any // what was computed from the rows; see of
 	making sync.Map       // by name: *sync.Once
 }
 
 func (w *walk[T]) whole() bool { return w.done >= 1 }
 
-// some reports whether there is anything to show of a walk.
+// some reports whether the walk has anything to show.
 func (w *walk[T]) some() bool { return w != nil && (w.done > 0 || len(w.rows) > 0) }
 
-// of returns what was computed of a walk under a name, or computes it.
+// of returns what was computed from a walk under a name. It calls compute the first time.
 func of[T, V any](w *walk[T], name string, compute func() V) V {
 	once, _ := w.making.LoadOrStore(name, new(sync.Once))
 	once.(*sync.Once).Do(func() {
@@ -71,19 +71,19 @@ type walker[T any] struct {
 	// run walks. It calls add for each row, and progress with the fraction of the walk that is done.
 	run func(ctx context.Context, share float64, add func(T), progress func(float64)) error
 
-	// found is called after each whole walk.
+	// found is called after each complete walk.
 	found func(*walk[T])
 
 	mu      sync.Mutex
-	last    *walk[T] // nil before the first one; in part if a first walk was given up
-	part    *walk[T] // what the walk that is under way has found so far; nil if there is none
+	last    *walk[T] // nil before the first one; incomplete if a first walk was abandoned
+	part    *walk[T] // what the present walk has found so far; nil if there is none
 	err     error    // of the last walk
 	wanted  time.Time
 	running bool
-	since   time.Time     // when the first viewer came after a time without any
-	first   bool          // the next walk is a first one
+	since   time.Time     // when the present period of viewing began
+	first   bool          // the next walk is a first walk
 	fast    time.Time     // when the latest first walk has begun
-	news    chan struct{} // closed when last or err changes, and when a walk begins to find something
+	news    chan struct{} // closed when last or err changes, and when a walk finds its first rows
 	again   chan struct{} // asks for a walk at once
 }
 
@@ -91,9 +91,9 @@ func newWalker[T any](h *Handler, run func(context.Context, float64, func(T), fu
 	return &walker[T]{h: h, run: run, found: found, news: make(chan struct{}), again: make(chan struct{}, 1)}
 }
 
-// look returns the last walk. If there is none yet, look waits for a first part of one. With an error there is no walk. The
-// err of a walk says why no newer one has succeeded; for a walk from an earlier period of viewing it is errSlow until there
-// is a newer one.
+// look returns the last walk. If there is none yet, it waits until a walk has found something. If it returns an error,
+// there is no walk. The err of a walk says why no newer one has succeeded; for a walk from an earlier period of viewing
+// it is errSlow until there is a newer one.
 func (w *walker[T]) look(ctx context.Context) (*walk[T], error) {
 	w.mu.Lock()
 	now := time.Now()
@@ -101,7 +101,7 @@ func (w *walker[T]) look(ctx context.Context) (*walk[T], error) {
 	if !w.running && w.h.enter() {
 		w.running, w.since, w.err = true, now, nil
 		w.h.walking.Add(1)
-		// A page that is opened occasionally must cost no more than one that stays open.
+		// Opening a page now and then must cost no more than a page that stays open.
 		if rest := time.Duration(float64(fastWalk) * fastShare / w.h.cfg.Share); w.last == nil || now.Sub(w.fast) >= rest {
 			w.first, w.fast = true, now
 		}
@@ -136,14 +136,14 @@ func (w *walker[T]) look(ctx context.Context) (*walk[T], error) {
 	return nil, errSlow
 }
 
-// has reports whether there is a whole walk that is not old. The caller has w.mu.
+// has reports whether there is a complete walk of the present period of viewing. The caller has locked w.mu.
 func (w *walker[T]) has() bool { return w.last != nil && w.last.whole() && !w.old(w.last) }
 
-// old reports whether a walk is from an earlier period of viewing. The caller has w.mu.
+// old reports whether a walk is from an earlier period of viewing. The caller has locked w.mu.
 func (w *walker[T]) old(has *walk[T]) bool { return w.since.Sub(has.at) > wantedFor }
 
-// await waits for a new whole walk until firstLook has elapsed and, if there is none at all, for any part of one for
-// longer.
+// await waits for a complete new walk until firstLook has elapsed. If there is nothing at all to show, it waits up to
+// patienceNew for a part of a walk.
 func (w *walker[T]) await(ctx context.Context) {
 	w.mu.Lock()
 	moment, long := time.NewTimer(time.Until(w.since.Add(firstLook))), time.NewTimer(patienceNew)
@@ -170,7 +170,7 @@ func (w *walker[T]) await(ctx context.Context) {
 	}
 }
 
-// refresh asks for a walk at once. The share stays.
+// refresh requests a walk at once. The share of the store's time stays the same.
 func (w *walker[T]) refresh() {
 	select {
 	case w.again <- struct{}{}:
@@ -199,8 +199,8 @@ func (w *walker[T]) loop() {
 	}
 }
 
-// once walks once, and returns how long to rest afterwards. A slow first walk is abandoned, and its part stays until a
-// regular walk has found more.
+// once walks once, and returns how long to rest afterwards. A slow first walk is abandoned; what it has found stays until
+// a regular walk has found more.
 func (w *walker[T]) once() (rest time.Duration) {
 	now := &walk[T]{began: time.Now()}
 	w.mu.Lock()
@@ -209,7 +209,7 @@ func (w *walker[T]) once() (rest time.Duration) {
 	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(w.h.ctx)
 	defer cancel()
-	share := w.h.cfg.Share / float64(w.h.walking.Load()) // of all walks together
+	share := w.h.cfg.Share / float64(w.h.walking.Load()) // Config.Share is for all walks together
 	used, rests := share, 0
 	if first {
 		used = max(share, fastShare)
@@ -231,7 +231,7 @@ func (w *walker[T]) once() (rest time.Duration) {
 			}
 		})
 	}, func(done float64) {
-		change(func() { now.done = min(done, 0.999) }) // whole only after the last row
+		change(func() { now.done = min(done, 0.999) }) // 1 only after the last row
 		if done < 1 {
 			rests++ // the walk rests after each part except the last one
 		}
@@ -265,7 +265,7 @@ func (w *walker[T]) once() (rest time.Duration) {
 	return min(max(betweenWalks, time.Duration(float64(part)*(1/share-1))), longestPause)
 }
 
-// tell wakes the waiters for news. The caller has w.mu.
+// tell wakes the goroutines that wait for news. The caller has locked w.mu.
 func (w *walker[T]) tell() {
 	close(w.news)
 	w.news = make(chan struct{})

@@ -36,7 +36,7 @@ func length(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-// exact returns a duration as people measure it: "12 ms", "3.4 s", "4 min 10 s".
+// exact returns a duration with its precision: "12 ms", "3.4 s", "4 min 10 s".
 func exact(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -65,8 +65,8 @@ func parseLength(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// visible returns text without characters that do not print, or that change the direction of what follows: each is
-// replaced by its escape, as in Go.
+// visible returns text with each character that does not print, or that changes the direction of the following text,
+// replaced by its escape as in Go.
 func visible(text string) string {
 	clean := func(r rune) bool { return r != utf8.RuneError && (unicode.IsPrint(r) || r == ' ') }
 	if strings.IndexFunc(text, func(r rune) bool { return !clean(r) }) < 0 {
@@ -76,14 +76,15 @@ func visible(text string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// mostWord is the longest part of a name that is not broken, in characters.
+// mostWord is the maximum length of a part of a name that is not broken, in characters.
 const mostWord = 22
 
-// mostTail is how long a part of a name may be that stays on the line of the part before, with the separator after it.
+// mostTail is the maximum length of a part of a name that stays on the line of the part before it, including the
+// separator.
 const mostTail = 3
 
-// breaks renders a name so that lines end between its parts: after a colon, a slash and the like. Only a part that is too
-// long is broken elsewhere.
+// breaks renders a name so that lines break between its parts: after a colon, a slash and the like. Only a part that is
+// too long is broken elsewhere.
 func breaks(name string) template.HTML {
 	var b strings.Builder
 	word := func(text string) {
@@ -137,7 +138,7 @@ func plural(n int, one, many string) string {
 	return count(n) + " " + many
 }
 
-// idOf returns an id for the element of a thing that has a name.
+// idOf returns the element id for a thing of this kind and name.
 func idOf(kind, name string) string {
 	sum := fnv.New64a()
 	sum.Write([]byte(name))
