@@ -75,8 +75,8 @@ type HistoryItem struct {
 	Keys    []string // the keys of the locks of a task
 	kind    string   // of an event
 
-	Times int       // how often it has happened; 0 for once
-	First time.Time // when it happened first, if Times is set
+	Times int       // how often it has happened, if more than once
+	First time.Time // when it happened first, if more than once
 }
 
 // Good reports whether an action did what it should, as far as is known.
