@@ -73,33 +73,29 @@ var OwnKey With = func(o *Options) { o.OwnKey = true }
 const nilOption = "an option is nil"
 
 // Acquiring returns the Options that opts set. O is joblock.AcquireOption, or joblock.Option.
-func Acquiring[O interface{ Acquire(*Options) }](opts []O) (o Options) {
-	if len(opts) == 0 {
-		return o // without the allocation below
-	}
-	var set Options
-	for _, opt := range opts {
-		if any(opt) == nil {
-			return Options{Bad: nilOption}
-		}
-		opt.Acquire(&set)
-	}
-	return set
+func Acquiring[O interface{ Acquire(*Options) }](opts []O) Options {
+	return set(opts, O.Acquire, Options{Bad: nilOption})
 }
 
 // Resuming is Acquiring for joblock.ResumeOption.
-func Resuming[O interface{ Resume(*Options) }](opts []O) (o Options) {
+func Resuming[O interface{ Resume(*Options) }](opts []O) Options {
+	return set(opts, O.Resume, Options{Bad: nilOption})
+}
+
+// set returns what opts set, or bad if one of them is nil.
+func set[O, T any](opts []O, apply func(O, *T), bad T) T {
 	if len(opts) == 0 {
-		return o
+		var none T
+		return none // without the allocation below
 	}
-	var set Options
+	var all T
 	for _, opt := range opts {
 		if any(opt) == nil {
-			return Options{Bad: nilOption}
+			return bad
 		}
-		opt.Resume(&set)
+		apply(opt, &all)
 	}
-	return set
+	return all
 }
 
 // complete fills in the defaults of c, with ttl as the default of TTL, and checks the values.
@@ -165,18 +161,8 @@ type Granted func(key, job string)
 type Releaser func(context.Context, []driver.ReleaseRequest) ([]driver.Reply, error)
 
 // Releasing returns the Release that opts set. O is joblock.ReleaseOption or joblock.LockReleaseOption.
-func Releasing[O interface{ Release(*Release) }](opts []O) (r Release) {
-	if len(opts) == 0 {
-		return r
-	}
-	var set Release
-	for _, opt := range opts {
-		if any(opt) == nil {
-			return Release{Bad: nilOption}
-		}
-		opt.Release(&set)
-	}
-	return set
+func Releasing[O interface{ Release(*Release) }](opts []O) Release {
+	return set(opts, O.Release, Release{Bad: nilOption})
 }
 
 // check returns ErrInvalid for values out of bounds.
@@ -201,16 +187,6 @@ type Park struct {
 }
 
 // Parking returns the Park that opts set. O is joblock.ParkOption.
-func Parking[O interface{ Park(*Park) }](opts []O) (p Park) {
-	if len(opts) == 0 {
-		return p
-	}
-	var set Park
-	for _, opt := range opts {
-		if any(opt) == nil {
-			return Park{Bad: nilOption}
-		}
-		opt.Park(&set)
-	}
-	return set
+func Parking[O interface{ Park(*Park) }](opts []O) Park {
+	return set(opts, O.Park, Park{Bad: nilOption})
 }

@@ -28,17 +28,12 @@ first. The reason is the note of the pause: "joblock jobs pauses" and "joblock e
   joblock jobs pause tenant:42 --reason "restores a backup, ask eva"`,
 		Args: exactly("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.acting(cmd, func(ctx context.Context, d *desk) error {
-				done, err := d.Act(ctx, ops.PauseKey{Key: args[0], For: ops.Millis(length), Reason: who.why()})
-				if err != nil {
-					return err
-				}
-				until := "until \"joblock jobs resume " + safe(args[0]) + "\""
-				if length > 0 {
-					until = fmt.Sprintf("for %s, or %s", length, until)
-				}
-				return acted(cmd, done, "paused the jobs of %s and of the keys below it, %s", safe(args[0]), until)
-			})
+			until := "until \"joblock jobs resume " + safe(args[0]) + "\""
+			if length > 0 {
+				until = fmt.Sprintf("for %s, or %s", length, until)
+			}
+			return s.act(cmd, ops.PauseKey{Key: args[0], For: ops.Millis(length), Reason: who.why()},
+				"paused the jobs of %s and of the keys below it, %s", safe(args[0]), until)
 		},
 	}
 	who.flags(cmd)
@@ -59,13 +54,7 @@ Exit codes in addition to those of "joblock help":
 		Example: `  joblock jobs resume provider:acme --reason "acme is back"`,
 		Args:    exactly("KEY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.acting(cmd, func(ctx context.Context, d *desk) error {
-				done, err := d.Act(ctx, ops.ResumeKey{Key: args[0], Reason: who.why()})
-				if err != nil {
-					return err
-				}
-				return acted(cmd, done, "the jobs of %s start", safe(args[0]))
-			})
+			return s.act(cmd, ops.ResumeKey{Key: args[0], Reason: who.why()}, "the jobs of %s start", safe(args[0]))
 		},
 	}
 	who.flags(cmd)
@@ -165,13 +154,7 @@ of jobs at a time is 256 at most. To start no more jobs at all, pause their key:
 			if err != nil {
 				return usage("N is %q, must be a number", args[1])
 			}
-			return s.acting(cmd, func(ctx context.Context, d *desk) error {
-				done, err := d.Act(ctx, ops.SetLimit{Limit: args[0], Value: n, Reason: who.why()})
-				if err != nil {
-					return err
-				}
-				return acted(cmd, done, "the limit %s is %d", safe(args[0]), n)
-			})
+			return s.act(cmd, ops.SetLimit{Limit: args[0], Value: n, Reason: who.why()}, "the limit %s is %d", safe(args[0]), n)
 		},
 	}
 	who.flags(cmd)
@@ -190,13 +173,7 @@ Exit codes in addition to those of "joblock help":
 		Example: `  joblock limits clear provider-acme --reason "acme is fast again"`,
 		Args:    exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.acting(cmd, func(ctx context.Context, d *desk) error {
-				done, err := d.Act(ctx, ops.ClearLimit{Limit: args[0], Reason: who.why()})
-				if err != nil {
-					return err
-				}
-				return acted(cmd, done, "the limit %s has the value in the code again", safe(args[0]))
-			})
+			return s.act(cmd, ops.ClearLimit{Limit: args[0], Reason: who.why()}, "the limit %s has the value in the code again", safe(args[0]))
 		},
 	}
 	who.flags(cmd)

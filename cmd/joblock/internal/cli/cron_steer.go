@@ -215,11 +215,7 @@ Exit codes in addition to those of "joblock help":
 				if !wait {
 					ctx, cancel := c.bounded(ctx)
 					defer cancel()
-					done, err := cron.Act(ctx, ops.TriggerCron{Scope: cron.scope, Name: name, Reason: who.why()})
-					if err != nil {
-						return err
-					}
-					return acted(cmd, done, "asked for a run of %q of scope %q; it has not begun yet: %s; \"joblock cron get --scope %s -- %s\" shows it",
+					return act(ctx, cmd, cron, ops.TriggerCron{Scope: cron.scope, Name: name, Reason: who.why()}, "asked for a run of %q of scope %q; it has not begun yet: %s; \"joblock cron get --scope %s -- %s\" shows it",
 						name, cron.scope, soon(j), ops.Shell(cron.scope), ops.Shell(name))
 				}
 				late := fmt.Errorf("the run of %q has not ended within %s; the trigger stays", name, within)
@@ -293,11 +289,7 @@ Exit codes in addition to those of "joblock help":
 				}
 				ctx, cancel := c.bounded(ctx)
 				defer cancel()
-				done, err := cron.Act(ctx, ops.ForgetCron{Scope: cron.scope, Name: name, Reason: who.why()})
-				if err != nil {
-					return err
-				}
-				return acted(cmd, done, "forgot %q of scope %q", name, cron.scope)
+				return act(ctx, cmd, cron, ops.ForgetCron{Scope: cron.scope, Name: name, Reason: who.why()}, "forgot %q of scope %q", name, cron.scope)
 			})
 		},
 	}
@@ -353,11 +345,7 @@ Exit codes in addition to those of "joblock help":
 				if stop {
 					ctx, cancel := c.bounded(ctx)
 					defer cancel()
-					done, err := cron.Act(ctx, ops.StopBackfill{Scope: cron.scope, Name: name, Reason: who.why()})
-					if err != nil {
-						return err
-					}
-					return acted(cmd, done, "the backfill of %q ends before its next tick", name)
+					return act(ctx, cmd, cron, ops.StopBackfill{Scope: cron.scope, Name: name, Reason: who.why()}, "the backfill of %q ends before its next tick", name)
 				}
 				j, err := cron.CronJob(ctx, cron.scope, name)
 				if err != nil {

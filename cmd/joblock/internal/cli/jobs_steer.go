@@ -61,13 +61,7 @@ when its turn comes, and would go back to wait before.
 			if err != nil {
 				return err
 			}
-			return s.acting(cmd, func(ctx context.Context, d *desk) error {
-				done, err := d.Act(ctx, ops.RunTask{Queue: queue, ID: id, Step: step, Reason: who.why()})
-				if err != nil {
-					return err
-				}
-				return acted(cmd, done, "asynq runs the task %s now", args[0])
-			})
+			return s.act(cmd, ops.RunTask{Queue: queue, ID: id, Step: step, Reason: who.why()}, "asynq runs the task %s now", args[0])
 		},
 	}
 	who.flags(cmd)
@@ -107,14 +101,10 @@ jobs run" finds it. A task that ends well meanwhile is left alone. Before it ask
 				within += ops.EndWait
 			}
 			return s.confirming(cmd, &ask, args[0], within, func(ctx context.Context, d *desk) (string, error) {
-				locks, task, err := d.Job(ctx, args[0])
+				locks, task, err := seen(ctx, d, args[0], ops.ActCancelTask, &step)
 				if err != nil {
 					return "", err
 				}
-				if err := cmp.Or(task.CheckStep(ops.ActCancelTask, step), task.Check(ops.ActCancelTask)); err != nil {
-					return "", err
-				}
-				step = task.Step
 				text := cancelText(task, ops.Then(then), locks)
 				if ops.Then(then) == ops.ThenDrop {
 					text += payloadText(ctx, d, args[0])
@@ -179,25 +169,17 @@ Before it asks, drop shows the payload, as "joblock jobs get --payload" does.
 				return err
 			}
 			return s.confirming(cmd, &ask, args[0], s.timeout, func(ctx context.Context, d *desk) (string, error) {
-				locks, task, err := d.Job(ctx, args[0])
+				locks, task, err := seen(ctx, d, args[0], ops.ActDeleteTask, &step)
 				if err != nil {
 					return "", err
 				}
-				if err := cmp.Or(task.CheckStep(ops.ActDeleteTask, step), task.Check(ops.ActDeleteTask)); err != nil {
-					return "", err
-				}
-				step = task.Step
 				text := fmt.Sprintf("This deletes the task %s forever: %s.", args[0], taskText(task))
 				if keys := keysOfJob(locks); len(keys) > 0 {
 					text += fmt.Sprintf(" A keeper gives %s to the next one; \"joblock explain\" says when.", quoted(keys))
 				}
 				return text + payloadText(ctx, d, args[0]), nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.Act(ctx, ops.DropTask{Queue: queue, ID: id, Step: step, Reason: who.why()})
-				if err != nil {
-					return err
-				}
-				return acted(cmd, done, "deleted the task %s", args[0])
+				return act(ctx, cmd, d, ops.DropTask{Queue: queue, ID: id, Step: step, Reason: who.why()}, "deleted the task %s", args[0])
 			})
 		},
 	}
@@ -233,21 +215,13 @@ runs needs "joblock jobs cancel --then archive".
 				return err
 			}
 			return s.confirming(cmd, &ask, args[0], s.timeout, func(ctx context.Context, d *desk) (string, error) {
-				locks, task, err := d.Job(ctx, args[0])
+				locks, task, err := seen(ctx, d, args[0], ops.ActArchive, &step)
 				if err != nil {
 					return "", err
 				}
-				if err := cmp.Or(task.CheckStep(ops.ActArchive, step), task.Check(ops.ActArchive)); err != nil {
-					return "", err
-				}
-				step = task.Step
 				return archiveText(task, locks) + payloadText(ctx, d, args[0]), nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.Act(ctx, ops.ArchiveTask{Queue: queue, ID: id, Step: step, Reason: who.why()})
-				if err != nil {
-					return err
-				}
-				return acted(cmd, done, "archived the task %s; \"joblock jobs run --reason TEXT -- %s\" runs it later", args[0], ops.Shell(args[0]))
+				return act(ctx, cmd, d, ops.ArchiveTask{Queue: queue, ID: id, Step: step, Reason: who.why()}, "archived the task %s; \"joblock jobs run --reason TEXT -- %s\" runs it later", args[0], ops.Shell(args[0]))
 			})
 		},
 	}
@@ -319,11 +293,7 @@ has not failed. Skip asks, and is tied to the job that it has shown; with --fenc
 				}
 				return skipText(seen), nil
 			}, func(ctx context.Context, d *desk) error {
-				done, err := d.Act(ctx, ops.SkipJob{Key: args[0], Fence: seen.Fence, Reason: who.why()})
-				if err != nil {
-					return err
-				}
-				return acted(cmd, done, "the sequence of %s has moved on past %s", args[0], seen.Job)
+				return act(ctx, cmd, d, ops.SkipJob{Key: args[0], Fence: seen.Fence, Reason: who.why()}, "the sequence of %s has moved on past %s", args[0], seen.Job)
 			})
 		},
 	}
@@ -349,13 +319,7 @@ Exit codes in addition to those of "joblock help":
 			if err != nil {
 				return err
 			}
-			return s.acting(cmd, func(ctx context.Context, d *desk) error {
-				done, err := d.Act(ctx, ops.AnnotateJob{Queue: queue, ID: id, Reason: args[1]})
-				if err != nil {
-					return err
-				}
-				return acted(cmd, done, "recorded the note about %s", args[0])
-			})
+			return s.act(cmd, ops.AnnotateJob{Queue: queue, ID: id, Reason: args[1]}, "recorded the note about %s", args[0])
 		},
 	}
 }
@@ -388,13 +352,22 @@ func skipText(l ops.Lock) string {
 	return b.String()
 }
 
-// acting calls f with a desk and a context that ends after --timeout.
-func (s *server) acting(cmd *cobra.Command, f func(context.Context, *desk) error) error {
+// act performs an action, and prints what it has done. The context ends after --timeout.
+func (s *server) act(cmd *cobra.Command, a ops.Action, format string, args ...any) error {
 	return s.with(func(d *desk) error {
 		ctx, cancel := context.WithTimeoutCause(cmd.Context(), s.timeout, errSilent)
 		defer cancel()
-		return f(ctx, d)
+		return act(ctx, cmd, d, a, format, args...)
 	})
+}
+
+// act performs an action, and prints what it has done.
+func act(ctx context.Context, cmd *cobra.Command, d ops.Operator, a ops.Action, format string, args ...any) error {
+	done, err := d.Act(ctx, a)
+	if err != nil {
+		return err
+	}
+	return acted(cmd, done, format, args...)
 }
 
 // confirming calls look, which returns what is about to happen, asks the user, and then calls act with a context that
@@ -415,6 +388,16 @@ func (s *server) confirming(cmd *cobra.Command, ask *confirmation, want string, 
 		defer cancel()
 		return act(ctx, d)
 	})
+}
+
+// seen returns a task and its locks, if an action is possible at the step, and sets the step to that of the task.
+func seen(ctx context.Context, d *desk, job, action string, step *string) ([]ops.Job, ops.Task, error) {
+	locks, task, err := d.Job(ctx, job)
+	if err == nil {
+		err = cmp.Or(task.CheckStep(action, *step), task.Check(action))
+	}
+	*step = task.Step
+	return locks, task, err
 }
 
 // keysOfJob returns the keys of the locks and places of a job.
