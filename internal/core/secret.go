@@ -32,7 +32,7 @@ var veil = func() cipher.Block {
 }()
 
 func newSecret(owner string) secret {
-	id, ok := usualOwner(owner)
+	id, ok := uuidOwner(owner)
 	if !ok {
 		return secret{other: unique.Make(owner)}
 	}
@@ -40,8 +40,8 @@ func newSecret(owner string) secret {
 	return secret{id: id}
 }
 
-// usualOwner returns the UUID that owner is. ok is false if reveal could not restore the same text from it.
-func usualOwner(owner string) (id uuid.UUID, ok bool) {
+// uuidOwner returns the UUID that owner is. ok is false if reveal could not restore the same text from it.
+func uuidOwner(owner string) (id uuid.UUID, ok bool) {
 	if len(owner) != 36 {
 		return id, false
 	}

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Usual is how long the latest successful attempts of a type of task took; it covers up to workerstats.MostDurations
+// Durations is how long the latest successful attempts of a type of task took; it covers up to workerstats.MostDurations
 // attempts. Workers write these durations about once a minute.
-type Usual struct {
+type Durations struct {
 	Count    int    `json:"count"`
 	Shortest Millis `json:"shortest_ms"`
 	Median   Millis `json:"median_ms"`
@@ -15,8 +15,8 @@ type Usual struct {
 }
 
 const (
-	// usualFew is how many successful attempts a type needs before another attempt is compared with them.
-	usualFew = 5
+	// fewDurations is how many successful attempts a type needs before another attempt is compared with them.
+	fewDurations = 5
 
 	// An attempt is slow if it has run for at least slowTimes the longest of them, and for at least slowMore longer than
 	// that.
@@ -25,7 +25,7 @@ const (
 )
 
 // Text returns the range, such as "3 s to 8 s".
-func (u *Usual) Text() string {
+func (u *Durations) Text() string {
 	shortest, longest := length(u.Shortest.Duration()), length(u.Longest.Duration())
 	if shortest == longest {
 		return longest
@@ -33,19 +33,19 @@ func (u *Usual) Text() string {
 	return shortest + " to " + longest
 }
 
-// usual returns how long tasks of a type usually take, nil if no attempt is known.
-func (k Keeper) usual(task string) *Usual {
+// durations returns how long tasks of a type usually take, nil if no attempt is known.
+func (k Keeper) durations(task string) *Durations {
 	all := k.lengths.Of(task)
 	if len(all) == 0 {
 		return nil
 	}
-	return &Usual{len(all), Millis(all[0]), Millis(all[len(all)/2]), Millis(all[len(all)-1])}
+	return &Durations{len(all), Millis(all[0]), Millis(all[len(all)/2]), Millis(all[len(all)-1])}
 }
 
-// unusual returns a sentence if the present attempt has run for far longer than usual, or "".
-func (s *story) unusual() string {
-	u, ran := s.keeper.usual(s.task.Type), s.ran()
-	if u == nil || u.Count < usualFew || ran < slowTimes*u.Longest.Duration() || ran < u.Longest.Duration()+slowMore {
+// slower returns a sentence if the present attempt has run for far longer than usual, or "".
+func (s *story) slower() string {
+	u, ran := s.keeper.durations(s.task.Type), s.ran()
+	if u == nil || u.Count < fewDurations || ran < slowTimes*u.Longest.Duration() || ran < u.Longest.Duration()+slowMore {
 		return ""
 	}
 	return fmt.Sprintf("The attempt has run for %s, and the latest %d of its type that succeeded took %s: it may hang.", length(ran), u.Count, u.Text())

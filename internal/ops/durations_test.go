@@ -64,8 +64,8 @@ func TestAttemptsThatRunLongerThanUsual(t *testing.T) {
 				if (j.Slow == "") != (c.slow == "") || !strings.Contains(j.Slow, c.slow) || j.Long != "" {
 					t.Errorf("%q, %q", j.Slow, j.Long)
 				}
-				if known := c.of == task; (j.Usual != nil) != known || known && j.Usual.Count != len(c.usually) {
-					t.Errorf("usually: %+v", j.Usual)
+				if known := c.of == task; (j.Durations != nil) != known || known && j.Durations.Count != len(c.usually) {
+					t.Errorf("usually: %+v", j.Durations)
 				}
 				if few := c.of != task || len(c.usually) < 5; j.Incomparable() != few {
 					t.Errorf("it cannot be compared: %t", !few)
@@ -89,13 +89,13 @@ func TestAttemptsThatRunLongerThanUsual(t *testing.T) {
 }
 
 // What cannot be read says nothing, and hides nothing.
-func TestAUsualThatCannotBeRead(t *testing.T) {
+func TestDurationsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	staged(t, func(t *testing.T, s *stage) {
 		lock := s.acquire(keyspace.Durations, core.OwnKey)
 		testkit.WantNil(t, "Write", memo.Write(t.Context(), lock, []byte("{")))
 		s.park("k", "default/1")
-		if jobs, _, err := s.Job(t.Context(), "default/1"); err != nil || len(jobs) != 1 || jobs[0].Usual != nil {
+		if jobs, _, err := s.Job(t.Context(), "default/1"); err != nil || len(jobs) != 1 || jobs[0].Durations != nil {
 			t.Errorf("%+v, %v", jobs, err)
 		}
 	})

@@ -332,7 +332,7 @@ func (s *story) doing() string {
 	if t.Chain != "" && !t.Ended() {
 		fmt.Fprintf(&b, " It is a step of a chain (%s): the key stays taken until the last step is done, or a step has failed for good.", t.Chain)
 	}
-	if long := cmp.Or(s.long(), s.unusual()); long != "" {
+	if long := cmp.Or(s.long(), s.slower()); long != "" {
 		b.WriteString(" " + long)
 	}
 	if t.Paused && !t.Ended() {

@@ -28,12 +28,12 @@ type Job struct {
 	FreedAt Time    `json:"freed_at,omitzero"`
 
 	// Ran is how long the present attempt has had the lock; 0 if none runs. Long says, in a sentence, that the attempt
-	// should have ended because its time is up. Slow says, in a sentence, that it has run for far longer than Usual.
-	// Usual is nil if no attempt of the task's type is known.
-	Ran   Millis `json:"ran_ms,omitzero"`
-	Long  string `json:"long,omitempty"`
-	Slow  string `json:"slow,omitempty"`
-	Usual *Usual `json:"usual,omitempty"`
+	// should have ended because its time is up. Slow says, in a sentence, that it has run for far longer than Durations.
+	// Durations is nil if no attempt of the task's type is known.
+	Ran       Millis     `json:"ran_ms,omitzero"`
+	Long      string     `json:"long,omitempty"`
+	Slow      string     `json:"slow,omitempty"`
+	Durations *Durations `json:"durations,omitempty"`
 
 	// Suspect says, in a sentence, why the lock or the place in line probably serves no purpose; otherwise "". A lock
 	// that a keeper will free at its next check is not a suspect.
@@ -71,10 +71,10 @@ func (j Job) Freed() string {
 	return "the end of its reservation"
 }
 
-// Incomparable reports whether an attempt runs that cannot be judged as slow or not, because fewer than usualFew attempts
+// Incomparable reports whether an attempt runs that cannot be judged as slow or not, because fewer than fewDurations attempts
 // of its type are known to have succeeded.
 func (j Job) Incomparable() bool {
-	return j.Ran > 0 && j.Long == "" && (j.Usual == nil || j.Usual.Count < usualFew)
+	return j.Ran > 0 && j.Long == "" && (j.Durations == nil || j.Durations.Count < fewDurations)
 }
 
 // endGrace is how long a handler may take to return when the time of its attempt is up.
@@ -163,9 +163,9 @@ func join(ctx context.Context, dbs databases, found []bound, keeper Keeper) []Jo
 	for i := range all {
 		j := &all[i]
 		s := story{Lock: j.Lock, task: j.Task, keeper: keeper, known: true, now: j.Lock.Now.Time}
-		j.Suspect, j.Usual = s.suspect(j.Place), keeper.usual(j.Task.Type)
+		j.Suspect, j.Durations = s.suspect(j.Place), keeper.durations(j.Task.Type)
 		if j.Place == nil {
-			j.Ran, j.Long, j.Slow = Millis(s.ran()), s.long(), s.unusual()
+			j.Ran, j.Long, j.Slow = Millis(s.ran()), s.long(), s.slower()
 			f := s.frees()
 			j.FreedBy, j.FreedAt = f.By, f.Latest
 		}

@@ -16,18 +16,18 @@ import (
 )
 
 // A call that goes the short way takes three commands, and the other calls do not go it.
-func TestUsualCallsTakeThreeCommands(t *testing.T) {
+func TestFastCallsTakeThreeCommands(t *testing.T) {
 	k := newOwnKit(t)
 	ctx := context.Background()
 	acquire := driver.AcquireRequest{Owner: "owner", TTL: long, Retain: long, Holder: "a host"}
 	pair := func(key string, change func(*driver.ReleaseRequest)) (commands int) {
 		t.Helper()
 		req := acquire
-		req.Key, req.Nonce = key, usualName(k.nonce())
+		req.Key, req.Nonce = key, fastName(k.nonce())
 		_, commands, _ = k.work(func() {
 			r, err := k.Acquire(ctx, req)
 			wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
-			end := driver.ReleaseRequest{Term: driver.Term{Key: key, Owner: "owner", Fence: r.Fence}, Nonce: usualName(k.nonce()), Retain: long, Brief: long}
+			end := driver.ReleaseRequest{Term: driver.Term{Key: key, Owner: "owner", Fence: r.Fence}, Nonce: fastName(k.nonce()), Retain: long, Brief: long}
 			change(&end)
 			rs, err := k.Release(ctx, []driver.ReleaseRequest{end})
 			wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
@@ -58,7 +58,7 @@ func TestUsualCallsTakeThreeCommands(t *testing.T) {
 }
 
 // A Take of a new key, or of one that was released, goes the short way too.
-func TestUsualTakesAreShort(t *testing.T) {
+func TestFastTakesAreShort(t *testing.T) {
 	k := newOwnKit(t)
 	ctx := context.Background()
 	take := func(key, nonce string) (commands int) {
@@ -71,14 +71,14 @@ func TestUsualTakesAreShort(t *testing.T) {
 		})
 		return commands
 	}
-	take("warm up", usualName(k.nonce()))
+	take("warm up", fastName(k.nonce()))
 	release := driver.ReleaseRequest{
-		Term: driver.Term{Key: "released", Owner: "owner"}, Nonce: usualName(k.nonce()), Retain: long, Brief: long,
+		Term: driver.Term{Key: "released", Owner: "owner"}, Nonce: fastName(k.nonce()), Retain: long, Brief: long,
 	}
 	for what, before := range map[string]func(key string){
 		"new": func(string) {},
 		"released": func(key string) {
-			take(key, usualName(k.nonce()))
+			take(key, fastName(k.nonce()))
 			rs, err := k.Release(ctx, []driver.ReleaseRequest{release})
 			wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 		},
@@ -88,7 +88,7 @@ func TestUsualTakesAreShort(t *testing.T) {
 		if what == "released" {
 			most = 5 // MGET has shown that the key exists
 		}
-		if n := take(what, usualName(k.nonce())); n != most {
+		if n := take(what, fastName(k.nonce())); n != most {
 			t.Errorf("a take of a %s key takes %d commands, want %d", what, n, most)
 		}
 		rec, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{what}})
@@ -102,16 +102,16 @@ func TestUsualTakesAreShort(t *testing.T) {
 		t.Errorf("after the release came again: %+v, %v", rec, err)
 	}
 	k.rdb.ZAdd(ctx, k.prefix, redis.Z{Score: 2, Member: "q/0\nold"})
-	take("forced", usualName(k.nonce()))
+	take("forced", fastName(k.nonce()))
 	if err := k.rdb.ZScore(ctx, k.prefix, "q/0\nold").Err(); err != redis.Nil {
 		t.Errorf("an old entry of the index: %v, want it dropped", err)
 	}
 	rs, err = k.Release(ctx, []driver.ReleaseRequest{{
-		Term: driver.Term{Key: "forced"}, Nonce: usualName(k.nonce()), Retain: long, Kind: driver.ReleaseForced,
+		Term: driver.Term{Key: "forced"}, Nonce: fastName(k.nonce()), Retain: long, Kind: driver.ReleaseForced,
 	}})
 	wantOutcomes(t, "force", rs, err, 1, driver.OutcomeOK)
 	r, err := k.Take(ctx, driver.TakeRequest{
-		Key: "forced", Owner: "owner", Nonce: usualName(k.nonce()), Job: "q/1", Reserve: long, Retain: long, Grace: long,
+		Key: "forced", Owner: "owner", Nonce: fastName(k.nonce()), Job: "q/1", Reserve: long, Retain: long, Grace: long,
 	})
 	if wantOutcome(t, "take", r, err, driver.OutcomeOK); r.Ended != driver.EndedForced {
 		t.Errorf("the last ownership was %s, want forced", r.Ended)
@@ -122,12 +122,12 @@ func TestUsualTakesAreShort(t *testing.T) {
 }
 
 // A release to the next waiter goes the short way.
-func TestUsualPassesAreShort(t *testing.T) {
+func TestFastPassesAreShort(t *testing.T) {
 	k := newOwnKit(t)
 	ctx := context.Background()
 	ask := func(owner, inbox string, want driver.Outcome) driver.Term {
 		t.Helper()
-		req := driver.AcquireRequest{Key: "key", Owner: owner, Nonce: usualName(k.nonce()), TTL: long, Retain: long, Inbox: inbox, Patience: long}
+		req := driver.AcquireRequest{Key: "key", Owner: owner, Nonce: fastName(k.nonce()), TTL: long, Retain: long, Inbox: inbox, Patience: long}
 		r, err := k.Acquire(ctx, req)
 		wantOutcome(t, "acquire", r, err, want)
 		return driver.Term{Key: "key", Owner: owner, Fence: r.Fence, Grant: req.Nonce}
@@ -146,7 +146,7 @@ func TestUsualPassesAreShort(t *testing.T) {
 	for i, want := range []int{10, 9, 4} { // to one of two, to the only one, to none
 		_, commands, _ := k.work(func() {
 			holder.Grant = ""
-			rs, err := k.Release(ctx, []driver.ReleaseRequest{{Term: holder, Nonce: usualName(k.nonce()), Retain: long, Brief: long}})
+			rs, err := k.Release(ctx, []driver.ReleaseRequest{{Term: holder, Nonce: fastName(k.nonce()), Retain: long, Brief: long}})
 			wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 		})
 		if commands != want {
@@ -164,23 +164,23 @@ func TestUsualPassesAreShort(t *testing.T) {
 	}
 }
 
-func usualHarness(t *testing.T) *storetest.Harness {
+func fastHarness(t *testing.T) *storetest.Harness {
 	h := miniHarness(t)
-	h.Store = usualStore{Store: h.Store}
+	h.Store = fastStore{Store: h.Store}
 	return h
 }
 
 // The short way of the scripts keeps the contract too.
-func TestUsualCallsConform(t *testing.T) {
+func TestFastCallsConform(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
 	storetest.Run(t, func(t *testing.T) *storetest.Harness {
 		h := miniHarness(t)
-		h.Store = usualStore{h.Store, func() { h.Advance(time.Microsecond) }}
+		h.Store = fastStore{h.Store, func() { h.Advance(time.Microsecond) }}
 		return h
 	})
 }
 
-func TestUsualCallsFollowTheModel(t *testing.T) {
+func TestFastCallsFollowTheModel(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
-	storemodel.Run(t, usualHarness(t))
+	storemodel.Run(t, fastHarness(t))
 }

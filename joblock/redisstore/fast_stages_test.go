@@ -17,18 +17,18 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// usualStages names the short stage of each script that has one.
-var usualStages = map[*script]string{
-	acquireScript: "record#usual grant",
-	takeScript:    "record#usual take",
-	resumeScript:  "record#usual resume",
-	releaseScript: "record#usual end",
+// fastStages names the short stage of each script that has one.
+var fastStages = map[*script]string{
+	acquireScript: "record#fast grant",
+	takeScript:    "record#fast take",
+	resumeScript:  "record#fast resume",
+	releaseScript: "record#fast end",
 }
 
 // withScripts calls f while the scripts that have a short stage are those that the function change returns.
 func withScripts(t *testing.T, change func(source, stage string) string, f func()) {
 	t.Helper()
-	for sc, name := range usualStages {
+	for sc, name := range fastStages {
 		whole := *sc
 		source, stage := sc.source.(string), stages[name]
 		if strings.Count(source, stage) != 1 {
@@ -43,30 +43,30 @@ func withScripts(t *testing.T, change func(source, stage string) string, f func(
 
 func withoutUsualStages(source, stage string) string { return strings.Replace(source, stage, "", 1) }
 
-// onlyUsualStages returns a script whose answer is an error to the Store, unless the short stage has answered.
-func onlyUsualStages(source, stage string) string {
+// onlyFastStages returns a script whose answer is an error to the Store, unless the short stage has answered.
+func onlyFastStages(source, stage string) string {
 	before, _, _ := strings.Cut(source, stage)
 	return before + stage + "return {}\n"
 }
 
 // A job's lock is taken, resumed and released the short way, and then taken for the next job or acquired.
-func TestUsualJobsAreShort(t *testing.T) {
+func TestFastJobsAreShort(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
-		withScripts(t, onlyUsualStages, func() { usualJobs(t, k) })
+		withScripts(t, onlyFastStages, func() { fastJobs(t, k) })
 	})
 }
 
-func usualJobs(t *testing.T, k *kit) {
+func fastJobs(t *testing.T, k *kit) {
 	ctx := context.Background()
 	for life := range 3 {
 		take := k.taking("key")
-		take.Nonce = usualName(take.Nonce)
+		take.Nonce = fastName(take.Nonce)
 		r, err := k.Take(ctx, take)
 		if wantOutcome(t, "take", r, err, driver.OutcomeOK); life > 0 && r.Ended != driver.EndedDone {
 			t.Errorf("life %d: the last ownership ended as %s, want done", life, r.Ended)
 		}
 		r, err = k.Resume(ctx, driver.ResumeRequest{
-			Key: "key", Owner: take.Owner, Nonce: usualName(k.nonce()), TTL: long, Retain: long, Holder: "a worker", Job: take.Job, Reserve: long,
+			Key: "key", Owner: take.Owner, Nonce: fastName(k.nonce()), TTL: long, Retain: long, Holder: "a worker", Job: take.Job, Reserve: long,
 			Grace: long, Fence: r.Fence,
 		})
 		wantOutcome(t, "resume", r, err, driver.OutcomeOK)
@@ -75,7 +75,7 @@ func usualJobs(t *testing.T, k *kit) {
 			t.Errorf("life %d: while the job runs the record is %+v, %v", life, rec, err)
 		}
 		rs, err := k.Release(ctx, []driver.ReleaseRequest{{
-			Term: driver.Term{Key: "key", Owner: take.Owner, Fence: r.Fence}, Nonce: usualName(k.nonce()), Retain: long,
+			Term: driver.Term{Key: "key", Owner: take.Owner, Fence: r.Fence}, Nonce: fastName(k.nonce()), Retain: long,
 			Reason: "job done", Job: take.Job, Done: true,
 		}})
 		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
@@ -84,15 +84,15 @@ func usualJobs(t *testing.T, k *kit) {
 			t.Errorf("life %d: after the job the record is %+v, %v", life, rec, err)
 		}
 	}
-	r, err := k.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "another", Nonce: usualName(k.nonce()), TTL: long, Retain: long})
+	r, err := k.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "another", Nonce: fastName(k.nonce()), TTL: long, Retain: long})
 	if wantOutcome(t, "acquire", r, err, driver.OutcomeOK); r.Ended != driver.EndedDone {
 		t.Errorf("acquire: the last ownership ended as %s, want done", r.Ended)
 	}
 	_, err = k.Release(ctx, []driver.ReleaseRequest{{
-		Term: driver.Term{Key: "key", Owner: "another", Fence: r.Fence}, Nonce: usualName(k.nonce()), Kind: driver.ReleaseIdle, Retain: long,
+		Term: driver.Term{Key: "key", Owner: "another", Fence: r.Fence}, Nonce: fastName(k.nonce()), Kind: driver.ReleaseIdle, Retain: long,
 	}})
 	if !errors.Is(err, errReply) {
-		t.Errorf("a release that is not usual: %v, want %v: the test would see no script", err, errReply)
+		t.Errorf("a release that is not fast: %v, want %v: the test would see no script", err, errReply)
 	}
 }
 
@@ -131,7 +131,7 @@ func (w twin) text() string {
 }
 
 // Each call leaves the same record, index and time to live, and has the same answer, with the short stages and without.
-func TestUsualStagesDecideAsTheGeneralOnes(t *testing.T) {
+func TestFastStagesDecideAsTheGeneralOnes(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
 	var twins [2]twin
 	for i := range twins {
@@ -264,7 +264,7 @@ func compareStages(t *testing.T, twins [2]twin, dice *rand.Rand) {
 // A release that says nothing but that the job is done is recorded as that.
 func TestDoneWithoutAJobIsDone(t *testing.T) {
 	onBoth(t, func(t *testing.T, k *kit) {
-		k.usual = true
+		k.fast = true
 		term := k.acquire("key")
 		rs, err := k.Release(context.Background(), []driver.ReleaseRequest{{Term: term, Nonce: k.nonce(), Retain: long, Done: true}})
 		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)

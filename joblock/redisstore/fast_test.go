@@ -15,30 +15,30 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// usualStore turns the calls of a test into those for which the scripts have a short way: it
-// gives every nonce the usual length, and a release a Brief that changes nothing. A Resume asks
+// fastStore turns the calls of a test into those for which the scripts have a short way: it
+// gives every nonce the length that those of package joblock have, and a release a Brief that changes nothing. A Resume asks
 // only for a memo that there is.
-type usualStore struct {
+type fastStore struct {
 	driver.Store
 	tick func() // called before a call that takes, resumes or releases; nil: something else moves the clock
 }
 
 // ticked is the Store after a tick: the short ways need a clock that has moved since the last term began.
-func (s usualStore) ticked() driver.Store {
+func (s fastStore) ticked() driver.Store {
 	if s.tick != nil {
 		s.tick()
 	}
 	return s.Store
 }
 
-func usualName(nonce string) string {
+func fastName(nonce string) string {
 	if nonce == "" {
 		return ""
 	}
 	return fmt.Sprintf("%13s", nonce)
 }
 
-func usualAll[R any](reqs []R, change func(*R)) []R {
+func fastAll[R any](reqs []R, change func(*R)) []R {
 	all := append([]R(nil), reqs...)
 	for i := range all {
 		change(&all[i])
@@ -46,51 +46,51 @@ func usualAll[R any](reqs []R, change func(*R)) []R {
 	return all
 }
 
-func (s usualStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
-	req.Nonce = usualName(req.Nonce)
+func (s fastStore) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.Reply, error) {
+	req.Nonce = fastName(req.Nonce)
 	return s.ticked().Acquire(ctx, req)
 }
 
-func (s usualStore) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
-	return s.ticked().Take(ctx, usualAll(reqs, func(r *driver.TakeRequest) { r.Nonce = usualName(r.Nonce) }))
+func (s fastStore) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.Reply, error) {
+	return s.ticked().Take(ctx, fastAll(reqs, func(r *driver.TakeRequest) { r.Nonce = fastName(r.Nonce) }))
 }
 
-func (s usualStore) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
-	return s.ticked().Resume(ctx, usualAll(reqs, func(r *driver.ResumeRequest) {
-		r.Nonce = usualName(r.Nonce)
+func (s fastStore) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driver.Reply, error) {
+	return s.ticked().Resume(ctx, fastAll(reqs, func(r *driver.ResumeRequest) {
+		r.Nonce = fastName(r.Nonce)
 		if recs, err := s.Store.Inspect(ctx, driver.InspectRequest{Keys: []string{r.Key}, Memo: true}); err == nil && len(recs[0].Memo) == 0 {
 			r.Memo = false
 		}
 	}))
 }
 
-func (s usualStore) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
-	return s.Store.Park(ctx, usualAll(reqs, func(r *driver.ParkRequest) { r.Nonce, r.Grant = usualName(r.Nonce), usualName(r.Grant) }))
+func (s fastStore) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
+	return s.Store.Park(ctx, fastAll(reqs, func(r *driver.ParkRequest) { r.Nonce, r.Grant = fastName(r.Nonce), fastName(r.Grant) }))
 }
 
-func (s usualStore) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
-	return s.Store.Renew(ctx, usualAll(reqs, func(r *driver.RenewRequest) { r.Grant = usualName(r.Grant) }))
+func (s fastStore) Renew(ctx context.Context, reqs []driver.RenewRequest) ([]driver.Reply, error) {
+	return s.Store.Renew(ctx, fastAll(reqs, func(r *driver.RenewRequest) { r.Grant = fastName(r.Grant) }))
 }
 
-func (s usualStore) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	return s.ticked().Release(ctx, usualAll(reqs, func(r *driver.ReleaseRequest) {
-		r.Nonce, r.Grant = usualName(r.Nonce), usualName(r.Grant)
+func (s fastStore) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
+	return s.ticked().Release(ctx, fastAll(reqs, func(r *driver.ReleaseRequest) {
+		r.Nonce, r.Grant = fastName(r.Nonce), fastName(r.Grant)
 		if r.Brief == 0 {
 			r.Brief = r.Retain
 		}
 	}))
 }
 
-func (s usualStore) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
-	return s.Store.Reserve(ctx, usualAll(reqs, func(r *driver.ReserveRequest) { r.Nonce = usualName(r.Nonce) }))
+func (s fastStore) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]driver.Reply, error) {
+	return s.Store.Reserve(ctx, fastAll(reqs, func(r *driver.ReserveRequest) { r.Nonce = fastName(r.Nonce) }))
 }
 
-func (s usualStore) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
-	req.Places = usualAll(req.Places, func(nonce *string) { *nonce = usualName(*nonce) })
+func (s fastStore) Inspect(ctx context.Context, req driver.InspectRequest) ([]driver.Record, error) {
+	req.Places = fastAll(req.Places, func(nonce *string) { *nonce = fastName(*nonce) })
 	return s.Store.Inspect(ctx, req)
 }
 
-func (s usualStore) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (func(), error) {
+func (s fastStore) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (func(), error) {
 	return s.Store.Subscribe(ctx, inbox, func(p driver.Push) {
 		p.Nonce = strings.TrimLeft(p.Nonce, " ")
 		deliver(p)
@@ -146,13 +146,13 @@ func TestMixedKindsFollowTheModel(t *testing.T) {
 	cluster := newKit(t, one.ops).store
 	giveTime(t, cluster, one.ops)
 	cluster.joint, cluster.hashes = false, true // as of a client that is not a *redis.Client
-	h.Store = newMixedStore(usualStore{Store: one}, usualStore{Store: one}, usualStore{Store: cluster})
+	h.Store = newMixedStore(fastStore{Store: one}, fastStore{Store: one}, fastStore{Store: cluster})
 	storemodel.Run(t, h)
 }
 
-// A release that the stage usual pass handles leaves the same record, and answers and publishes the same, as one that
+// A release that the stage fast pass handles leaves the same record, and answers and publishes the same, as one that
 // goes through the general stages.
-func TestUsualPassesAreLikeTheGeneralStages(t *testing.T) {
+func TestFastPassesAreLikeTheGeneralStages(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
 	const seed = 7
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -184,10 +184,10 @@ func TestUsualPassesAreLikeTheGeneralStages(t *testing.T) {
 		key := fmt.Sprint("key ", i)
 		k.hashes = rnd.IntN(2) == 0
 		ttl := []time.Duration{time.Millisecond, 900 * time.Millisecond, time.Second, long}[rnd.IntN(4)]
-		holder := driver.AcquireRequest{Key: key, Owner: "owner", Nonce: usualName(k.nonce()), TTL: ttl, Retain: long, Holder: "a host"}
+		holder := driver.AcquireRequest{Key: key, Owner: "owner", Nonce: fastName(k.nonce()), TTL: ttl, Retain: long, Holder: "a host"}
 		r, err := k.Acquire(ctx, holder)
 		wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
-		last := pick("", usualName("last"), "short")
+		last := pick("", fastName("last"), "short")
 		if last != "" {
 			rs, err := k.Release(ctx, []driver.ReleaseRequest{{
 				Term: driver.Term{Key: key, Owner: "owner", Fence: r.Fence}, Nonce: last, Retain: long, Reason: pick("", "why"),
@@ -195,7 +195,7 @@ func TestUsualPassesAreLikeTheGeneralStages(t *testing.T) {
 			wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 			now = now.Add(time.Duration(rnd.IntN(2)) * time.Microsecond) // if the clock stands still, the fence runs ahead
 			m.SetTime(now)
-			holder.Nonce = pick(usualName(k.nonce()), "short")
+			holder.Nonce = pick(fastName(k.nonce()), "short")
 			r, err = k.Acquire(ctx, holder)
 			wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
 		}
@@ -206,7 +206,7 @@ func TestUsualPassesAreLikeTheGeneralStages(t *testing.T) {
 		var calls []driver.AcquireRequest
 		for n := range rnd.IntN(5) {
 			wait := driver.AcquireRequest{
-				Key: key, Owner: fmt.Sprint("waiter ", n), Nonce: pick(usualName(fmt.Sprint("wait ", n)), usualName(fmt.Sprint("wait ", n)), fmt.Sprint("w", n)),
+				Key: key, Owner: fmt.Sprint("waiter ", n), Nonce: pick(fastName(fmt.Sprint("wait ", n)), fastName(fmt.Sprint("wait ", n)), fmt.Sprint("w", n)),
 				TTL: time.Duration(1+rnd.IntN(100)) * time.Second, Retain: time.Duration(1+rnd.IntN(600)) * time.Second,
 				Holder: pick("", "a host"), Inbox: pick("mine", "other", "unheard"), Patience: []time.Duration{time.Millisecond, time.Minute, long}[rnd.IntN(3)],
 			}
@@ -226,12 +226,12 @@ func TestUsualPassesAreLikeTheGeneralStages(t *testing.T) {
 		m.SetTime(now)
 		release := driver.ReleaseRequest{
 			Term:  driver.Term{Key: key, Owner: pick("owner", "owner", "owner", "another"), Fence: r.Fence - int64(rnd.IntN(5)/4)},
-			Nonce: pick(usualName("this"), usualName("this"), usualName("last")), Retain: long, Brief: time.Second, Reason: pick("", "why"),
+			Nonce: pick(fastName("this"), fastName("this"), fastName("last")), Retain: long, Brief: time.Second, Reason: pick("", "why"),
 		}
 		release.Done = release.Reason != "" && rnd.IntN(2) == 0
 		listener := pick("", "\n", "\n"+strings.Repeat("5", proofKeyBytes), k.channel("mine")+"\n", k.channel("mine")+"\n"+strings.Repeat("a", proofKeyBytes))
 
-		// The same call on a copy, with arguments that usual pass leaves to the others.
+		// The same call on a copy, with arguments that fast pass leaves to the others.
 		copied := "copy of " + key
 		kind, life := rdb.Type(ctx, k.prefix+key).Val(), rdb.PTTL(ctx, k.prefix+key).Val()
 		if kind == "hash" {

@@ -29,9 +29,9 @@ func FuzzRecord(f *testing.F) {
 	f.Add("", "", "0 2 2", job, "1", false)
 	f.Add(state[:40], "", "0 20000000000 7", "", "7", false)
 	f.Add("", "", "5 9007199254740990 1", "-1\n-1\n-1\n\n\n\n", "-1", true)
-	f.Fuzz(func(t *testing.T, state, memo, queue, place, number string, usual bool) {
+	f.Fuzz(func(t *testing.T, state, memo, queue, place, number string, fast bool) {
 		ctx := context.Background()
-		k := &kit{store: store, t: t, rdb: rdb, usual: usual}
+		k := &kit{store: store, t: t, rdb: rdb, fast: fast}
 		term := k.acquire("key")
 		defer k.rdb.Del(ctx, k.name("key"), k.index(0))
 		if state == "" {

@@ -130,8 +130,8 @@ func (k *kit) calls(t *testing.T, key string, term driver.Term) {
 			})
 		})
 	}
-	if k.usual {
-		try("usual release", func() (driver.Reply, error) {
+	if k.fast {
+		try("fast release", func() (driver.Reply, error) {
 			return one(k.Release(ctx, []driver.ReleaseRequest{{Term: term, Nonce: k.nonce(), Retain: long}}))
 		})
 	}
@@ -198,10 +198,10 @@ func (k *kit) calls(t *testing.T, key string, term driver.Term) {
 // Whatever stands in a record: every call about it is answered, the server goes on
 // answering others, and no two get the lock.
 func TestHostileRecords(t *testing.T) {
-	for what, usual := range map[string]bool{"general stages": false, "short stages": true} {
+	for what, fast := range map[string]bool{"general stages": false, "short stages": true} {
 		t.Run(what, func(t *testing.T) {
 			k := newRealKit(t)
-			k.usual = usual
+			k.fast = fast
 			hostileRecords(t, k)
 		})
 	}
@@ -215,7 +215,7 @@ func hostileRecords(t *testing.T, k *kit) {
 			k.calls(t, name, term)
 			// The only answer about a value that is no record of ours is just that, and it is left alone. But a short stage
 			// may release the lock without looking at what is damaged.
-			if k.usual {
+			if k.fast {
 				return
 			}
 			ours := strings.HasPrefix(name, "place") || name == "queue of empty places" || name == "huge memo"
@@ -334,7 +334,7 @@ func TestRecordsWithoutATimeToLive(t *testing.T) {
 			},
 		} {
 			key := what + memo
-			req := driver.AcquireRequest{Key: key, Owner: "owner", Nonce: usualName(k.nonce()), TTL: long, Retain: long}
+			req := driver.AcquireRequest{Key: key, Owner: "owner", Nonce: fastName(k.nonce()), TTL: long, Retain: long}
 			r, err := k.Acquire(ctx, req)
 			wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
 			renewal := k.renewal(driver.Term{Key: key, Owner: "owner", Fence: r.Fence})

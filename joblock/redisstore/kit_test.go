@@ -119,7 +119,7 @@ type kit struct {
 	rdb redis.UniversalClient
 	n   atomic.Int64
 
-	usual bool // nonces have the length of joblock's, so that short stages answer
+	fast bool // nonces have the length of joblock's, so that short stages answer
 }
 
 func newKit(t testing.TB, rdb redis.UniversalClient) *kit { return newKitWith(t, rdb, nil) }
@@ -163,7 +163,7 @@ func (k *kit) content(name string) string {
 
 // nonce returns a new one for each call.
 func (k *kit) nonce() string {
-	if k.usual {
+	if k.fast {
 		return fmt.Sprintf("nonce-%07d", k.n.Add(1))
 	}
 	return fmt.Sprintf("nonce-%d", k.n.Add(1))

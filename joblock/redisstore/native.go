@@ -232,7 +232,7 @@ func writeTimes(b *strings.Builder, written, life int64) {
 // record, and so its expiry, has not been changed in between.
 func (s *store) acquireNative(ctx context.Context, req *driver.AcquireRequest) (reply driver.Reply, done bool, err error) {
 	n := &s.native
-	if req.Memo || req.Inbox != "" || !usual(req.Nonce) || n.pause.Load() > 0 && n.pause.Add(-1) >= 0 || !n.ready(ctx, s, req.Key) {
+	if req.Memo || req.Inbox != "" || !fastNonce(req.Nonce) || n.pause.Load() > 0 && n.pause.Add(-1) >= 0 || !n.ready(ctx, s, req.Key) {
 		return reply, false, nil
 	}
 	rec := record{
@@ -252,7 +252,7 @@ func (s *store) acquireNative(ctx context.Context, req *driver.AcquireRequest) (
 	c := s.newNativeCall(req.Key, &rec, rec.at)
 	c.old = before.text
 	end := len(c.text) - ownedTail - len(rec.last) - len("\n\n") // of the nonce
-	c.from, c.to = int64(end-usualNonce), int64(end-1)
+	c.from, c.to = int64(end-nonceBytes), int64(end-1)
 	c.set(ctx)
 	c.add(ctx, 2, [7]any{"pexpiretime", &c.name})
 	c.add(ctx, 4, [7]any{"getrange", &c.name, &c.from, &c.to})
@@ -291,11 +291,11 @@ func hint(rec *record, written, life int64) string {
 	return b.String()
 }
 
-// acquireHint returns the Hint of the reply to an Acquire by script. After the stage usual grant, reply.Hint has those
+// acquireHint returns the Hint of the reply to an Acquire by script. After the stage fast grant, reply.Hint has those
 // parts of the record that the request lacks.
 func (s *store) acquireHint(req *driver.AcquireRequest, reply *driver.Reply) string {
 	known := reply.Hint
-	if !s.native.able.Load() || len(known) != 1+fenceBytes+usualNonce {
+	if !s.native.able.Load() || len(known) != 1+fenceBytes+nonceBytes {
 		return ""
 	}
 	ttl := max(1, millis(req.TTL))
@@ -307,10 +307,10 @@ func (s *store) acquireHint(req *driver.AcquireRequest, reply *driver.Reply) str
 	return hint(&rec, reply.Fence, ttl+1+millis(req.Retain))
 }
 
-// resumeHint is acquireHint for a Resume and the stage usual resume.
+// resumeHint is acquireHint for a Resume and the stage fast resume.
 func (s *store) resumeHint(req *driver.ResumeRequest, reply *driver.Reply) string {
 	known := reply.Hint
-	if !s.native.able.Load() || len(known) != fenceBytes+usualNonce+1 {
+	if !s.native.able.Load() || len(known) != fenceBytes+nonceBytes+1 {
 		return ""
 	}
 	first, err := strconv.ParseInt(strings.TrimLeft(known[:fenceBytes], " "), 10, 64)
@@ -320,7 +320,7 @@ func (s *store) resumeHint(req *driver.ResumeRequest, reply *driver.Reply) strin
 	ttl := max(1, millis(req.TTL))
 	rec := record{
 		kind: ownedKind, fence: reply.Fence, owner: req.Owner, holder: req.Holder, job: req.Job, first: first,
-		nonce: req.Nonce, last: known[fenceBytes : fenceBytes+usualNonce], changed: reply.Fence, prior: known[len(known)-1], memo: '-',
+		nonce: req.Nonce, last: known[fenceBytes : fenceBytes+nonceBytes], changed: reply.Fence, prior: known[len(known)-1], memo: '-',
 		at: reply.Fence, ttl: ttl, reserve: ttl + millis(req.Reserve),
 	}
 	return hint(&rec, reply.Fence, rec.reserve+1+max(1, millis(req.Retain)))
@@ -348,7 +348,7 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 	n := &s.native
 	// ready comes before the Hint: there is no Hint before the server was asked, and in a process that only runs jobs
 	// no Acquire would ask.
-	if req.Kind != driver.ReleaseOwn || !usual(req.Nonce) || !n.ready(ctx, s, req.Key) || req.Hint == "" {
+	if req.Kind != driver.ReleaseOwn || !fastNonce(req.Nonce) || !n.ready(ctx, s, req.Key) || req.Hint == "" {
 		return reply, false, nil
 	}
 	if _, slot := driver.LineOf(req.Key); slot {
@@ -372,7 +372,7 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 	if req.Done {
 		rec.kind = doneKind
 	}
-	var nonce [2 * usualNonce]byte // on the stack
+	var nonce [2 * nonceBytes]byte // on the stack
 	begun := written/1000 + 1      // rounded up, as in record.lua
 	rec.nonce = string(strconv.AppendInt(nonce[:0], begun+rec.reserve, 10))
 	retain := max(1, millis(req.Retain))
@@ -380,7 +380,7 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 	if req.Brief > 0 {
 		rec.changed = millis(req.Brief)
 	}
-	if !usual(rec.nonce) { // the clock is not in this century
+	if !fastNonce(rec.nonce) { // the clock is not in this century
 		return reply, false, nil
 	}
 	c := s.newNativeCall(req.Key, &rec, rec.changed)

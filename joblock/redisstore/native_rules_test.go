@@ -94,7 +94,7 @@ func newNativeKit(t *testing.T) (k *kit, h *split, other *kit) {
 	hooked, h := client(), new(split)
 	hooked.AddHook(h)
 	k, other = newKit(t, hooked), newKitWith(t, client(), &Config{ScriptsOnly: true})
-	k.usual, other.usual = true, true
+	k.fast, other.fast = true, true
 	k.native.able.Store(true)
 	return k, h, other
 }
@@ -448,7 +448,7 @@ func TestNativeCallsWithPartOfAnAnswer(t *testing.T) {
 	t.Parallel()
 	s := &store{calls: unmerged(nil, partOfAnAnswer{})}
 	s.native.able.Store(true)
-	nonce := usualName("1")
+	nonce := fastName("1")
 	if r, done, err := s.acquireNative(t.Context(), &driver.AcquireRequest{Key: "key", Owner: "me", Nonce: nonce, TTL: long, Retain: long}); !done || err == nil {
 		t.Errorf("acquire: %+v, done %t, %v", r, done, err)
 	}
@@ -506,7 +506,7 @@ func TestNativeAcquireThatNeedsTheScript(t *testing.T) {
 func TestNativeHintOfAReplyWithoutTheRest(t *testing.T) {
 	t.Parallel()
 	k, _, _ := newNativeKit(t)
-	acquired, resumed := 1+fenceBytes+usualNonce, fenceBytes+usualNonce+1
+	acquired, resumed := 1+fenceBytes+nonceBytes, fenceBytes+nonceBytes+1
 	for _, n := range []int{0, 1, acquired - 1, acquired + 1} {
 		r := driver.Reply{Fence: 1, Hint: strings.Repeat("1", n)}
 		if got := k.acquireHint(&driver.AcquireRequest{Owner: "me", Nonce: k.nonce()}, &r); got != "" {

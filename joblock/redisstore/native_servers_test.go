@@ -47,7 +47,7 @@ func TestNativeCallsConform(t *testing.T) {
 				calls, _ := nativeCalls(s)
 				made.Add(calls)
 			})
-			h.Store = usualStore{Store: newHintingStore(s)}
+			h.Store = fastStore{Store: newHintingStore(s)}
 			h.Advance = time.Sleep
 			h.Unit = 10 * time.Millisecond
 			return h
@@ -69,7 +69,7 @@ func TestNativeCallsWhileTheClockIsSet(t *testing.T) {
 	fence := int64(0)
 	acquire := func(ttl time.Duration) driver.Term {
 		t.Helper()
-		r, err := s.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "owner", Nonce: usualName(k.nonce()), TTL: ttl, Retain: long, Holder: "host"})
+		r, err := s.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "owner", Nonce: fastName(k.nonce()), TTL: ttl, Retain: long, Holder: "host"})
 		wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
 		if r.Fence <= fence {
 			t.Errorf("fence %d follows %d", r.Fence, fence)
@@ -99,7 +99,7 @@ func TestNativeCallsWhileTheClockIsSet(t *testing.T) {
 		clock.Set(step.before)
 		term := acquire(long)
 		clock.Set(step.held)
-		nonce := usualName(k.nonce())
+		nonce := fastName(k.nonce())
 		release(term, nonce, step.want)
 		if life := k.rdb.PTTL(ctx, k.name("key")).Val(); life > step.life || life < step.life-step.life/2 {
 			t.Errorf("%+v: the record is remembered for %s", step, life)
@@ -172,7 +172,7 @@ func TestNativeCallsWithoutAnAnswer(t *testing.T) {
 	ctx := context.Background()
 	var fence int64
 	for i, lost := range []string{"set", "pexpiretime", "getrange", "pttl"} {
-		nonce := usualName(k.nonce())
+		nonce := fastName(k.nonce())
 		fault := proxy.Once(redistest.All(redistest.Named(lost), redistest.Mentioning("key")), redistest.DropReply())
 		r, err := s.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "owner", Nonce: nonce, TTL: long, Retain: long, Holder: "host"})
 		wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
@@ -185,7 +185,7 @@ func TestNativeCallsWithoutAnAnswer(t *testing.T) {
 		}
 		fault.Disarm()
 		fault = proxy.Once(redistest.All(redistest.Named([]string{"set", "pttl"}[i%2]), redistest.Mentioning("key")), redistest.DropReply())
-		rs, err := s.Release(ctx, []driver.ReleaseRequest{{Term: driver.Term{Key: "key", Owner: "owner", Fence: fence}, Nonce: usualName(k.nonce()), Retain: long, Brief: long}})
+		rs, err := s.Release(ctx, []driver.ReleaseRequest{{Term: driver.Term{Key: "key", Owner: "owner", Fence: fence}, Nonce: fastName(k.nonce()), Retain: long, Brief: long}})
 		wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
 		fault.Disarm()
 		rec, err := k.Inspect(ctx, driver.InspectRequest{Keys: []string{"key"}})
@@ -224,7 +224,7 @@ func TestNativeCallsWithSentinel(t *testing.T) {
 	s := newHintingStore(k.store)
 	ctx := context.Background()
 	acquire := func(key string) driver.Term {
-		r, err := s.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "owner", Nonce: usualName(k.nonce()), TTL: time.Hour, Retain: time.Hour, Holder: "host"})
+		r, err := s.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "owner", Nonce: fastName(k.nonce()), TTL: time.Hour, Retain: time.Hour, Holder: "host"})
 		wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
 		return driver.Term{Key: key, Owner: "owner", Fence: r.Fence}
 	}
@@ -253,7 +253,7 @@ func TestNativeRecordWithoutAnExpiry(t *testing.T) {
 	wantIFEQ(t, k)
 	ctx := context.Background()
 	s := newHintingStore(k.store)
-	r, err := s.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "owner", Nonce: usualName(k.nonce()), TTL: long, Retain: long})
+	r, err := s.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "owner", Nonce: fastName(k.nonce()), TTL: long, Retain: long})
 	wantOutcome(t, "acquire", r, err, driver.OutcomeOK)
 	k.rdb.Persist(ctx, k.name("key"))
 	r, err = k.store.Acquire(ctx, driver.AcquireRequest{Key: "key", Owner: "another", Nonce: "other", TTL: long, Retain: long})

@@ -84,7 +84,7 @@ func (s hintingStore) Resume(ctx context.Context, reqs []driver.ResumeRequest) (
 }
 
 func (s hintingStore) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.Reply, error) {
-	reqs = usualAll(reqs, func(r *driver.ReleaseRequest) {
+	reqs = fastAll(reqs, func(r *driver.ReleaseRequest) {
 		s.mu.Lock()
 		r.Hint = s.hints[hinted{r.Key, r.Fence}]
 		s.mu.Unlock()
@@ -115,7 +115,7 @@ func TestNativeCallsFollowTheModel(t *testing.T) {
 	redistest.Ran(t, redistest.MiniBackend())
 	h := nativeMini(t)
 	s := h.Store
-	h.Store = usualStore{Store: newHintingStore(s)}
+	h.Store = fastStore{Store: newHintingStore(s)}
 	storemodel.Run(t, h)
 	wantNative(t, s, 1)
 }
@@ -129,8 +129,8 @@ func TestMixedCallsFollowTheModel(t *testing.T) {
 	scripts := must(newStore(s.(*store).app, &Config{ScriptsOnly: true}))
 	t.Cleanup(func() { scripts.Close() })
 	other := newKit(t, s.(*store).app).store
-	h.Store = newMixedStore(usualStore{Store: s},
-		usualStore{Store: newHintingStore(s)}, usualStore{Store: newHintingStore(other)}, usualStore{Store: scripts})
+	h.Store = newMixedStore(fastStore{Store: s},
+		fastStore{Store: newHintingStore(s)}, fastStore{Store: newHintingStore(other)}, fastStore{Store: scripts})
 	storemodel.Run(t, h)
 	wantNative(t, s, 0)
 }
@@ -161,7 +161,7 @@ func TestNativeCallsDoAsTheScripts(t *testing.T) {
 			if n := len(fences[key]); n > 0 {
 				term.Fence = fences[key][max(0, n-1-rnd.IntN(6)/4)]
 			}
-			nonce := usualName(strconv.Itoa(step))
+			nonce := fastName(strconv.Itoa(step))
 			if rnd.IntN(12) == 0 {
 				nonce = strconv.Itoa(step)
 			}
@@ -270,7 +270,7 @@ func TestNativeCallsOfAKeyThatIsUsedAgain(t *testing.T) {
 			var got, want []any
 			acquire := func(nonce string) (fence int64) {
 				for i, st := range stores {
-					r, err := st.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "me", Nonce: usualName(nonce + key), TTL: time.Minute, Retain: time.Minute})
+					r, err := st.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "me", Nonce: fastName(nonce + key), TTL: time.Minute, Retain: time.Minute})
 					if err != nil || r.Outcome != driver.OutcomeOK {
 						t.Fatalf("%+v, %v", r, err)
 					}
@@ -286,7 +286,7 @@ func TestNativeCallsOfAKeyThatIsUsedAgain(t *testing.T) {
 			both(held)
 			for _, st := range stores {
 				rs, err := st.Release(ctx, []driver.ReleaseRequest{{
-					Term: driver.Term{Key: key, Owner: "me", Fence: first}, Nonce: usualName("r" + key), Retain: time.Hour, Brief: 10 * time.Second,
+					Term: driver.Term{Key: key, Owner: "me", Fence: first}, Nonce: fastName("r" + key), Retain: time.Hour, Brief: 10 * time.Second,
 				}})
 				if err != nil || rs[0].Outcome != driver.OutcomeOK {
 					t.Fatalf("%+v, %v", rs, err)
@@ -336,7 +336,7 @@ func TestRecordsAreThoseOfTheScripts(t *testing.T) {
 
 // random makes some call about key.
 func (k *kit) random(ctx context.Context, rnd *rand.Rand, key, owner string) {
-	nonce := usualName(k.nonce())
+	nonce := fastName(k.nonce())
 	job := []string{"", "q/1"}[rnd.IntN(2)]
 	var err error
 	switch rnd.IntN(7) {

@@ -184,7 +184,7 @@ func parseReply(sc *script, val any) (driver.Reply, error) {
 	if (sc == resumeScript || sc == reserveScript) && val == unlisted {
 		return driver.Reply{}, errUnlisted
 	}
-	if text, ok := val.(string); ok && len(text) > 1 { // from a usual stage
+	if text, ok := val.(string); ok && len(text) > 1 { // from a fast stage
 		var f fields
 		r := driver.Reply{Outcome: driver.OutcomeOK}
 		switch sc {

@@ -48,11 +48,11 @@ func readStages() map[string]string {
 // The scripts. Each script is a row of stages. The comment at the top of record.lua says what the stages have in
 // common.
 var (
-	acquireScript = newScript("acquire", "record", "record#read", "record#usual grant", "acquire", "record#fields", "record#memo", "record#foreign",
+	acquireScript = newScript("acquire", "record", "record#read", "record#fast grant", "acquire", "record#fields", "record#memo", "record#foreign",
 		"acquire#decide", "queue", "queue#place", "queue#serve", "queue#give", "grant", "lease", "record#write", "acquire#answer", "record#state", "answer")
-	takeScript = newScript("take", "record", "record#read", "index", "record#usual take", "index#bind", "record#fields", "record#foreign",
+	takeScript = newScript("take", "record", "record#read", "index", "record#fast take", "index#bind", "record#fields", "record#foreign",
 		"take", "queue", "queue#place", "queue#serve", "queue#give", "grant", "take#bind", "record#write", "take#answer", "record#state", "answer")
-	resumeScript = newScript("resume", "record", "record#read", "record#usual resume", "resume", "record#fields", "record#memo", "record#foreign",
+	resumeScript = newScript("resume", "record", "record#read", "record#fast resume", "resume", "record#fields", "record#memo", "record#foreign",
 		"index", "index#bind", "resume#decide", "lease", "record#write", "record#state", "answer")
 	parkScript = newScript("park", "record", "record#read", "record#fields", "record#foreign",
 		"park", "term", "index", "index#bind", "park#decide", "record#write", "record#state", "answer")
@@ -78,7 +78,7 @@ var (
 
 // releaseStages is the row of releaseScript, to which steps.go adds steps.
 var releaseStages = []string{
-	"record", "record#read", "record#usual end", "record#usual pass", "record#fields", "record#foreign",
+	"record", "record#read", "record#fast end", "record#fast pass", "record#fields", "record#foreign",
 	"release", "term", "release#decide", "queue", "queue#place", "queue#serve", "queue#give", "release#left", "grant",
 	"record#write", "record#state", "answer",
 }

@@ -107,7 +107,7 @@ func TestFullServerKeepsTheLocksItHas(t *testing.T) {
 func TestFullServerGivesNoNewPlace(t *testing.T) {
 	ctx := context.Background()
 	k := newOwnKit(t)
-	k.usual = true
+	k.fast = true
 	at := func(key, job string) driver.TakeRequest {
 		return driver.TakeRequest{
 			Key: key, Owner: "owner of " + job, Nonce: "place: of " + job, Job: job, Reserve: long, Retain: long, Patience: long, Grace: long,

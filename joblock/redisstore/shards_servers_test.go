@@ -196,7 +196,7 @@ func TestPushesWithoutShardChannels(t *testing.T) {
 func TestClusterKnowsOfWaitersThatHaveDied(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 0)
 	redistest.Ran(t, "cluster of "+cluster.Node(0).Backend())
-	t.Run("the usual stages", func(t *testing.T) { deadInCluster(t, cluster, "key 1", usualName) })
+	t.Run("the fast stages", func(t *testing.T) { deadInCluster(t, cluster, "key 1", fastName) })
 	t.Run("the general stages", func(t *testing.T) { deadInCluster(t, cluster, "key 2", func(name string) string { return name }) })
 }
 
@@ -255,7 +255,7 @@ func deadInCluster(t *testing.T, cluster *redistest.Cluster, key string, name fu
 	}
 	first, err := l.Acquire(ctx, driver.AcquireRequest{Key: key, Owner: "first", Nonce: name(l.nonce()), TTL: long, Retain: long})
 	wantOutcome(t, "acquire", first, err, driver.OutcomeOK)
-	free("first") // the usual stages need a record that was released before
+	free("first") // the fast stages need a record that was released before
 	await(t, "the subscription", func() bool { return l.shards.want(inbox, l.part(key), long) })
 
 	alive := joins()

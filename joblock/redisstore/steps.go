@@ -31,18 +31,18 @@ func sameServer(a, b redis.UniversalClient) bool {
 		return true
 	}
 	p, q := x.Options(), y.Options()
-	return p.Network == q.Network && p.Addr == q.Addr && p.DB == q.DB && usualUser(p) && usualUser(q) && p.Username == q.Username &&
-		usualDialer(p) && usualDialer(q)
+	return p.Network == q.Network && p.Addr == q.Addr && p.DB == q.DB && namesUser(p) && namesUser(q) && p.Username == q.Username &&
+		plainDialer(p) && plainDialer(q)
 }
 
-// usualUser reports whether o itself names the user.
-func usualUser(o *redis.Options) bool {
+// namesUser reports whether o itself names the user.
+func namesUser(o *redis.Options) bool {
 	return o.CredentialsProvider == nil && o.CredentialsProviderContext == nil && o.StreamingCredentialsProvider == nil
 }
 
-// usualDialer reports whether o has the Dialer that go-redis makes. The client of a Sentinel has another one:
+// plainDialer reports whether o has the Dialer that go-redis makes. The client of a Sentinel has another one:
 // its Addr is not an address.
-func usualDialer(o *redis.Options) bool {
+func plainDialer(o *redis.Options) bool {
 	return reflect.ValueOf(o.Dialer).Pointer() == dialerOfGoRedis()
 }
 

@@ -156,7 +156,7 @@ func (s *store) Acquire(ctx context.Context, req driver.AcquireRequest) (driver.
 	for {
 		c := acquireCall(s, &req)
 		reply, err := s.one(ctx, acquireScript, c)
-		if reply.Outcome == driver.OutcomeOK && reply.Lease == 0 { // of the stage usual grant
+		if reply.Outcome == driver.OutcomeOK && reply.Lease == 0 { // of the stage fast grant
 			reply.Lease = req.TTL + time.Millisecond // as in the record, where the lease is rounded up
 			reply.Hint = s.acquireHint(&req, &reply)
 		}
@@ -189,7 +189,7 @@ func acquireCall(s *store, req *driver.AcquireRequest) *scriptCall {
 		c.str("1h")
 	case s.hashes:
 		c.str("0h")
-	case req.Memo || req.Inbox != "" || !usual(req.Nonce):
+	case req.Memo || req.Inbox != "" || !fastNonce(req.Nonce):
 		c.flag(req.Memo)
 	}
 	if req.Inbox != "" {
@@ -202,11 +202,12 @@ func acquireCall(s *store, req *driver.AcquireRequest) *scriptCall {
 	return c
 }
 
-// usualNonce is the length of the usual nonces. For these the scripts have faster stages, whose names begin with
-// "usual".
-const usualNonce = 13
+// nonceBytes is the length of the nonces that package joblock makes. For these the scripts have faster stages, whose names
+// begin with "fast".
+const nonceBytes = 13
 
-func usual(nonce string) bool { return len(nonce) == usualNonce }
+// fastNonce reports whether the scripts have faster stages for a nonce.
+func fastNonce(nonce string) bool { return len(nonce) == nonceBytes }
 
 // Take implements driver.Store, in one pipeline. In three cases there are up to two more pipelines, for the index: while a
 // slot of a cluster migrates, behind a proxy of several servers, and if the client is neither a *redis.Client nor a
@@ -299,7 +300,7 @@ func resumeCall(req *driver.ResumeRequest, listed bool, keys ...string) *scriptC
 	life := reserve + 1 + max(1, millis(req.Retain)) // the lease is rounded up by 1 ms
 	c := newCall(resumeScript, keys...).str(next(len(req.Owner) + 2)).str(next(len(req.Holder))).str(next(len(req.Job) + 3)).
 		str(next(len(req.Nonce))).str(text).int(life).int(req.Fence)
-	if req.Memo || listed || req.Unpark || req.Job == "" || !usual(req.Nonce) {
+	if req.Memo || listed || req.Unpark || req.Job == "" || !fastNonce(req.Nonce) {
 		how := "0"
 		if req.Memo {
 			how = "1"
@@ -400,7 +401,7 @@ func (s *store) releaseArgs(c *scriptCall, req *driver.ReleaseRequest, listener 
 	c.str(recordHead(&req.Term, any)).str(req.Nonce).
 		millisOrZero(req.Brief).millis(req.Retain)
 	bound := req.Job != ""
-	short := !slot && req.Kind == driver.ReleaseOwn && req.Grant == "" && usual(req.Nonce)
+	short := !slot && req.Kind == driver.ReleaseOwn && req.Grant == "" && fastNonce(req.Nonce)
 	plain := short && req.Reason == "" && !bound && !req.Done
 	if req.Starts {
 		if listener == "" {

@@ -110,8 +110,8 @@ type (
 	// TaskState is the state of a task: a state of asynq, or one of three more.
 	TaskState = ops.TaskState
 
-	// Usual says how long the latest successful attempts of a type of task took.
-	Usual = ops.Usual
+	// Durations says how long the latest successful attempts of a type of task took.
+	Durations = ops.Durations
 
 	// JobsQuery says which jobs Jobs shows. May, Share and Progress are ignored.
 	JobsQuery = ops.JobsQuery

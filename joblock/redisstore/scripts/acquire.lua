@@ -1,9 +1,9 @@
 -- Takes a free key, or joins the queue of the key's waiters. A free key goes to the first waiter, if there is one, and
 -- not to the caller: see queue.lua.
 -- ARGV     ttl + 1 + retain in ms; three parts of the new record: owner and holder; nonce; ttl
---          (the stage usual grant in record.lua shows where the parts stand)
+--          (the stage fast grant in record.lua shows where the parts stand)
 --          [, memo 1|0 and, in a cluster, h [, channel of the inbox, patience ms]]
--- Returns  from the stage usual grant: a text of a letter for how the previous ownership ended, the fence, and the
+-- Returns  from the stage fast grant: a text of a letter for how the previous ownership ended, the fence, and the
 --          line last of the record
 --          {OK, fence, how the previous ownership ended, lease ms left [, memo or nil, now in us]}
 --          {HELD, state, ms left, holder, job, fence [, places ahead, now in us]} | FOREIGN

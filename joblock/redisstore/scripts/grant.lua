@@ -1,5 +1,5 @@
 -- Makes the heir the owner of the free key. The heir is the caller, which acquire.lua names, or the first waiter, which
--- queue.lua puts in the caller's place. Only four stages grant a key: this one, and usual grant, usual take and usual
+-- queue.lua puts in the caller's place. Only four stages grant a key: this one, and fast grant, fast take and fast
 -- pass in record.lua.
 
 if heir_call then

@@ -17,7 +17,7 @@
 --          first, and calls this script with one key: such a script always runs.
 --
 -- If the value at the key is no record, the answer is FOREIGN, and no stage writes to the value. Whatever a stranger
--- writes into a record may cause a refusal, but never two holders or an endless loop. The stages with "usual" in their
+-- writes into a record may cause a refusal, but never two holders or an endless loop. The stages with "fast" in their
 -- names look at a part of the text only. If a stranger has damaged the other part, such a stage may still serve the
 -- holder, or grant a key that is free.
 --
@@ -81,7 +81,7 @@ local key = KEYS[1]
 local record = redis.call('MGET', key)[1]
 local row -- the fields s and q of the hash, once a stage has read these fields
 
---# usual grant
+--# fast grant
 -- Handles the case of nearly all calls of acquire.lua: the key is free and has no waiters. A quick test
 -- shows this case. If the test is not certain, this stage leaves the call to the later stages. The later stages would
 -- treat the call in the same way, by the row "next" of the table, but take twice the time.
@@ -103,8 +103,8 @@ if ARGV[5] == nil then
   end
 end
 
---# usual take
--- Handles the case of nearly all calls of take.lua, as the stage usual grant does for acquire.lua. The row of the table
+--# fast take
+-- Handles the case of nearly all calls of take.lua, as the stage fast grant does for acquire.lua. The row of the table
 -- is "parked". This stage writes the index as bind in index.lua does, but begins with the ZADD of the entry. A full
 -- server refuses that ZADD: then the call ends with an error, and the key is not taken. Once a script has written, the
 -- server refuses none of its further writes.
@@ -130,9 +130,9 @@ if KEYS[2] and ARGV[8] ~= 'h' and #ARGV[2] == 13 then
   end
 end
 
---# usual resume
+--# fast resume
 -- Handles the case of nearly all calls of resume.lua: the lock is parked for the job of the call, and the reservation has
--- not run out and does not outlast the new one. This stage leaves all other calls to the later stages, as usual grant
+-- not run out and does not outlast the new one. This stage leaves all other calls to the later stages, as fast grant
 -- does. The row of the table is "resumed". PEXPIRE comes before HSET: see the stage write.
 
 local text = record
@@ -164,10 +164,10 @@ if text and ARGV[8] == nil and sub(text, 21, 20 + #ARGV[1]) == ARGV[1]
   end
 end
 
---# usual end
+--# fast end
 -- Handles the case of nearly all calls of release.lua: the call names the present term, the reservation ends in a later
 -- second than now, and there are no waiters. If the call names a job too, the record is bound to that job. This stage leaves
--- all other calls to the later stages, as usual grant does. The row of the table is "released".
+-- all other calls to the later stages, as fast grant does. The row of the table is "released".
 
 if ARGV[8] == nil and record and sub(record, 1, #ARGV[1]) == ARGV[1]
     and (tonumber(sub(record, -40, -31)) or 0) + (tonumber(sub(record, -12, -4)) or 0) > clock[1] + 0 and sub(ARGV[1], 5, 20) < now then
@@ -182,10 +182,10 @@ if ARGV[8] == nil and record and sub(record, 1, #ARGV[1]) == ARGV[1]
   end
 end
 
---# usual pass
+--# fast pass
 -- Handles the case of nearly all calls of release.lua for a key with waiters: the call names the present term, the
 -- reservation ends in a later second than now, the queue has no gaps, and the first place has not ended. If the call
--- names a job, the record is bound to that job. This stage leaves all other calls to the later stages, as usual grant
+-- names a job, the record is bound to that job. This stage leaves all other calls to the later stages, as fast grant
 -- does. The rows of the table are "released" and GRANT to the first in line. HDEL comes first: see the stage write.
 
 if not record then row = redis.pcall('HMGET', key, 's', 'q') end
@@ -416,10 +416,10 @@ if retain then
   end
   if head < tail then life = math.max(life, redis.call('PTTL', key)) end -- keeps the queue as long as before
   life = string.format('%d', life)
-  local usual = #last == 13 and (ended ~= '' or #nonce == 13)
+  local fast = #last == 13 and (ended ~= '' or #nonce == 13)
   local letter = ended == '' and 'H' or ended
   if since == first then since = '' end
-  record = 'job' .. (usual and letter or string.lower(letter)) .. fence .. '\n' .. owner .. '\n' .. holder .. '\n' .. job .. '\n' .. reason .. '\n'
+  record = 'job' .. (fast and letter or string.lower(letter)) .. fence .. '\n' .. owner .. '\n' .. holder .. '\n' .. job .. '\n' .. reason .. '\n'
     .. first .. '\n' .. since .. '\n' .. nonce .. '\n' .. last .. '\n' .. changed .. prior .. kind
     .. (ended == '' and at .. ttl .. reserve or '')
   if kind == '-' and head == tail and (not hash or ended ~= '') then

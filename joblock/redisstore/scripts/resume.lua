@@ -1,12 +1,12 @@
 -- Continues a parked or orphaned lock of the same owner.
 -- KEYS[2]  the index, if the entry is to be written here
 -- ARGV     five parts of the new record: owner; holder; job; nonce; ttl, and the least
---          reservation (the stage usual resume in record.lua shows where the parts stand);
+--          reservation (the stage fast resume in record.lua shows where the parts stand);
 --          least reservation + 1 + retain in ms; a fence of the ownership or 0 for any
 --          [, a digit 1|0: with the memo; then the us until the entry is due, or nothing if
 --          there is no entry and none is to be written
 --          [, to take a Park back: the job before that Park]]
--- Returns  from the stage usual resume: the fence; of a record that is a text, then the lines first and last and how
+-- Returns  from the stage fast resume: the fence; of a record that is a text, then the lines first and last and how
 --          the previous ownership ended, by which the Store knows the record
 --          {OK, fence, memo or nil, 1 if recovered else 0}
 --          {BUSY or WRONG_JOB or NOT_OWNER, state, ms left, holder, job}

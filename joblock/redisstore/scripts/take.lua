@@ -2,7 +2,7 @@
 -- KEYS[2]  the index, if the entry is to be written here
 -- ARGV     owner, nonce, reserve ms, retain ms, holder, job, us until the entry is due
 --          [, h in a cluster, else nothing [, patience ms, most places or 0, channel of the places of jobs]]
--- Returns  from the stage usual take: a text of a letter for how the previous ownership ended, and the fence
+-- Returns  from the stage fast take: a text of a letter for how the previous ownership ended, and the fence
 --          {OK, fence, how the previous ownership ended}
 --          {HELD, state, ms left, holder, job, fence [, places ahead, now in us, since in us]}
 --          {FULL, state, ms left, holder, job, places} | {NOT_OWNER, state, ms left, holder, job} | FOREIGN

@@ -499,7 +499,7 @@ func TestJobsThatRunForTooLong(t *testing.T) {
 		active := ops.Task{Queue: "mail", State: "active", Attempts: 4}
 		h := newHandler(t, &fake{jobs: []ops.Job{
 			{Job: "mail/1", Key: "k", Task: active, Lock: ops.Lock{State: joblock.StateHeld}, Ran: ops.Millis(time.Hour)},
-			{Job: "mail/4", Key: "n", Task: active, Lock: ops.Lock{State: joblock.StateHeld}, Ran: ops.Millis(time.Hour), Usual: &ops.Usual{Count: 20}},
+			{Job: "mail/4", Key: "n", Task: active, Lock: ops.Lock{State: joblock.StateHeld}, Ran: ops.Millis(time.Hour), Durations: &ops.Durations{Count: 20}},
 			{Job: "mail/2", Key: "l", Task: active, Lock: ops.Lock{State: joblock.StateHeld}, Slow: "The attempt has run for 14 min."},
 			{Job: "mail/3", Key: "m", Task: active, Lock: ops.Lock{State: joblock.StateHeld}, Long: "Its time was up."},
 		}})

@@ -195,7 +195,7 @@ func jobRowColumns(p *printer) []column[ops.Job] {
 			}
 			return plain
 		}},
-		{head: "USUALLY", wide: true, text: func(j ops.Job) string { return usualText(j.Usual) }},
+		{head: "USUALLY", wide: true, text: func(j ops.Job) string { return durationsText(j.Durations) }},
 		{head: "LOCK", text: lockText, role: func(j ops.Job) role {
 			if j.Place != nil {
 				return plain
@@ -282,13 +282,13 @@ func runsText(j ops.Job) string {
 		text += ", over its time"
 	}
 	if j.Slow != "" {
-		text += ", usually " + j.Usual.Text()
+		text += ", usually " + j.Durations.Text()
 	}
 	return text
 }
 
-// usualText returns how long attempts of a type usually take.
-func usualText(u *ops.Usual) string {
+// durationsText returns how long attempts of a type usually take.
+func durationsText(u *ops.Durations) string {
 	if u == nil {
 		return ""
 	}
@@ -398,7 +398,7 @@ func jobReportColumns(p *printer) []column[jobReport] {
 			if len(r.Locks) == 0 {
 				return ""
 			}
-			text := usualText(r.Locks[0].Usual)
+			text := durationsText(r.Locks[0].Durations)
 			switch unknown := slices.ContainsFunc(r.Locks, ops.Job.Incomparable); {
 			case unknown && text == "":
 				return "not known: no attempt of the type is known that has succeeded"

@@ -298,7 +298,7 @@ func TestHowLongAnAttemptRuns(t *testing.T) {
 		"1m00s of 30m00s": {Ran: ops.Millis(time.Minute), Task: ops.Task{Timeout: ops.Millis(30 * time.Minute)}},
 		"14m00s of 30m00s, usually 3 s to 8 s": {
 			Ran: ops.Millis(14 * time.Minute), Slow: "x", Task: ops.Task{Timeout: ops.Millis(30 * time.Minute)},
-			Usual: &ops.Usual{Count: 20, Shortest: ops.Millis(3 * time.Second), Longest: ops.Millis(8 * time.Second)},
+			Durations: &ops.Durations{Count: 20, Shortest: ops.Millis(3 * time.Second), Longest: ops.Millis(8 * time.Second)},
 		},
 		"2h00m of 1h00m, over its time": {Ran: ops.Millis(2 * time.Hour), Long: "x", Task: ops.Task{Timeout: ops.Millis(time.Hour)}},
 	} {
