@@ -30,25 +30,27 @@ import (
 //	                                      if the lock was lost just before the hand-over
 //
 // A crash at any moment loses no step and changes no order. A step runs again if its worker dies before the locks are
-// handed over, or if the locks' store does not answer then, and a step that added steps with worker.Then also if its
-// worker dies before the next task is enqueued. Other steps do not run again.
+// handed over, or if the locks' store does not answer then. A step that has added steps with worker.Then also runs
+// again if its worker dies before the next task is enqueued. Other steps do not run again.
 //
-// A handler adds steps with worker.Then. Its worker.Config.MaxHold counts from when the chain got its key, and so bounds
+// A handler adds steps with worker.Then. worker.Config.MaxHold counts from when the chain got its key, and so bounds
 // the retries of all steps together. All workers of the steps need worker.Worker.Middleware. Steps need an asynq whose
 // Inspector the toolkit can enqueue with, as with v0.26; otherwise the Worker logs a WARN, and the chain waits.
 //
-// The tasks of the steps after the first have IDs of the form "chain:2:1a2b3c4d:default:ID", where ID is that of the first.
+// The tasks of the steps after the first have IDs of the form "chain:2:1a2b3c4d:default:ID", where ID is the ID of the
+// first task.
 type Chain struct {
-	// Under is what all steps run under: a Carry, a Unique, a Debounce or a Sequence. A Unique with UntilStarted is ErrInvalid, and so
-	// are nil and another Chain. A Unique with Replace or KeepLast replaces a chain whose first step waits, but not one whose
-	// second step has been enqueued: Replace then returns ErrHeld, and KeepLast waits for the end of the chain.
+	// Under is what all steps run under: a Carry, a Unique, a Debounce or a Sequence. A Unique with UntilStarted is
+	// ErrInvalid, and so are nil and another Chain. A Unique with Replace or KeepLast replaces a chain whose first step
+	// waits, but not one whose second step has been enqueued: Replace then returns ErrHeld, and KeepLast waits for the
+	// end of the chain.
 	Under How
 
 	// Then has the steps after the first, up to 100, with payloads and headers of up to 1 MiB in all: each task of the
-	// chain carries those that follow. Without one, the Chain is the same as Under. The options of the tasks, given to
-	// asynq.NewTask, apply to the step: Queue, MaxRetry, Timeout, Deadline and Retention. ProcessIn counts from the end of
-	// the step before; the key stays taken meanwhile. TaskID, Unique and Group are ErrInvalid, and so is Group on the first
-	// step.
+	// chain carries the tasks that follow it. If Then is empty, the Chain does the same as Under alone. The options of
+	// the tasks, given to asynq.NewTask, apply to the step: Queue, MaxRetry, Timeout, Deadline and Retention. ProcessIn
+	// counts from the end of the previous step; the key stays taken meanwhile. TaskID, Unique and Group are ErrInvalid,
+	// and so is Group on the first step.
 	Then []*asynq.Task
 }
 

@@ -40,9 +40,9 @@ type Claim struct {
 
 	// MaxHold is how long the request may hold the locks: at most 366 days; 0 means one minute. After MaxHold the
 	// handler's context ends with a cause that matches context.DeadlineExceeded, and the locks are no longer renewed. A
-	// lock is lost if it is neither released nor handed over before its lease runs out, so a slow client, or a handler that
-	// hangs, keeps others out for MaxHold and one TTL. Locks that were handed over or kept (Keep) before MaxHold was up are
-	// not affected. If an enqueue fails after MaxHold, its lock comes back with one lease left.
+	// lock is lost if it is neither released nor handed over before its lease runs out, so a slow client, or a handler
+	// that hangs, keeps other requests out for MaxHold plus one TTL. Locks that were handed over or kept (Keep) before
+	// MaxHold was up are not affected. If an enqueue fails after MaxHold, its lock comes back with one lease left.
 	MaxHold time.Duration
 
 	// Holder is the label that Status shows; "" means the Locker's.
@@ -50,7 +50,7 @@ type Claim struct {
 
 	// Limit is how many requests and jobs may have Key, and each of Keys, at a time: from 1 to limit.Max. The locks are
 	// then permits of package limit, and are handed over like other locks. Give the same Limit for a key everywhere. 0
-	// means one holder, under an ordinary lock, which a permit does not keep out.
+	// means one holder, under an ordinary lock: an ordinary lock and a permit do not keep each other out.
 	Limit int
 }
 

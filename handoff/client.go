@@ -121,12 +121,12 @@ type Result struct {
 	// Duplicate is true if nothing was enqueued, because of policy Skip.
 	Duplicate bool
 
-	// Replaced is the task that was deleted for the new task, because of policy Replace, KeepLast or CancelInProgress; nil if no task was
-	// deleted. Like Task, Replaced lacks the header.
+	// Replaced is the task that was deleted for the new task, because of policy Replace, KeepLast or CancelInProgress;
+	// nil if no task was deleted. Like Task, Replaced lacks the header.
 	Replaced *asynq.TaskInfo
 
-	// Waits is true if the job waits in the line of its sequence, behind Ahead others at most. Task then shows a
-	// task that is scheduled in a day.
+	// Waits is true if the job waits in the line of its sequence, with at most Ahead others before it. Task then shows
+	// the task as scheduled a day from now.
 	Waits bool
 	Ahead int
 
@@ -154,7 +154,7 @@ func resultOf(done enqueue.Result) Result {
 //	                     Inspector.CancelProcessing, and call again
 //	joblock.ErrNotFound  the job is done, or was replaced, withdrawn or deleted, or is part of the task of its group
 //	joblock.ErrNotOwner  another job has the TaskID by now
-//	joblock.ErrInvalid   done has no task; or asynq has made its task of several tasks of a group, which may be what Job returns
+//	joblock.ErrInvalid   done has no task, or its task is one that asynq has made of a group; Job may return such a task
 //	joblock.ErrClosed
 //
 // After joblock.ErrUnavailable call again: the task may be deleted, and its key not yet free. If no call follows, the
@@ -172,21 +172,22 @@ func (c *Client) Job(ctx context.Context, key string) (Result, error) {
 	return resultOf(done), err
 }
 
-// Reschedule makes a job that waits due at another time, earlier or later, without changing its ID, payload or key: one
-// that is scheduled, pending, or waits for a retry. A time that is not in the future means at once. done is as for
-// Withdraw; a Duplicate is the job of another enqueue, and is moved too. asynq keeps whole seconds, so the time is
-// rounded up. A job that waits for another job, a limit, a rate or the end of a pause is not started before the new time,
-// and then waits again if it must.
+// Reschedule makes a waiting job (scheduled, pending, or waiting for a retry) due at another time, earlier or later,
+// without changing its ID, payload or key. A time that is not in the future means at once. done is as for Withdraw,
+// except that a Duplicate, which is the job of another enqueue, is moved too. asynq keeps whole seconds, so the time is
+// rounded up. A job that waits for another job, a limit, a rate or the end of a pause is not started before the new
+// time, and then waits again if it must.
 //
 // A Debounce moves the job again with its next enqueue. To change the payload too, enqueue with Replace and the same
 // asynq.TaskID.
 //
-//	joblock.ErrBusy      the job runs, or is about to
+//	joblock.ErrBusy         the job runs, or is about to
 //	joblock.ErrClosed
-//	joblock.ErrNotFound  the job is done, archived, replaced, withdrawn or deleted
-//	joblock.ErrNotOwner  another job has the TaskID by now
-//	joblock.ErrInvalid   done has no task; the job is in a sequence, a group or the line of worker.OverlapConfig.InLine, or asynq has made its task of a group; the time is not before its Deadline, or
-//	                     later than a lock can be reserved
+//	joblock.ErrNotFound     the job is done, archived, replaced, withdrawn or deleted
+//	joblock.ErrNotOwner     another job has the TaskID by now
+//	joblock.ErrInvalid      done has no task; the job is in a sequence, a group or the line of worker.OverlapConfig.InLine,
+//	                        or asynq has made its task of a group; the time is not before its Deadline, or later than a
+//	                        lock can be reserved
 //	joblock.ErrUnavailable  the store did not answer: the job may have either time, so call again. Or this build does not
 //	                        know the scripts of this version of asynq: nothing has changed
 //

@@ -24,8 +24,8 @@ import (
 // ErrInvalid, and so is a Deadline that is not later than Wait from now. All others work; those of the newest enqueue
 // count.
 type Debounce struct {
-	// Key is the key of the job. Build Key with joblock.Key or TaskKey. Enqueue all jobs of a key with the same Debounce.
-	// The running job has the lock on Key, and the waiting job that on Key+"%next", as with KeepLast.
+	// Key is the key of the job. Build Key with joblock.Key or TaskKey. Enqueue all jobs of a key with the same
+	// Debounce. The running job has the lock on Key, and the waiting job has the lock on Key+"%next", as with KeepLast.
 	Key string
 
 	// Wait is the time without a further enqueue after which the job is due: at least 1 s.
@@ -35,9 +35,9 @@ type Debounce struct {
 	// the last job has started. At least Wait; 0 means no bound: if the enqueues never stop, no job runs.
 	MaxWait time.Duration
 
-	// Leading runs a job at once if no job of the key runs, and none was done within Wait. Further ones are collected as
-	// without Leading, into one job that starts no sooner than Wait after the job before is done. For the first run alone
-	// use Unique with Skip and a Cooldown.
+	// Leading runs a job at once if no job of the key runs, and none was done within Wait. Further enqueues are
+	// collected as without Leading, into one job that starts no sooner than Wait after the previous job is done. To run
+	// only the first job, use Unique with Skip and a Cooldown.
 	Leading bool
 }
 

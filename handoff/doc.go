@@ -295,8 +295,8 @@
 //	Group                 ErrInvalid: asynq would make one task of several jobs
 //
 // With Sequence.Lock the job takes over a lock that the request holds, as with Carry, and comes before all that wait.
-// Jobs of Carry and Unique, and a worker's Config.OnLockLost, know no places: a job that has lost its lock keeps
-// retrying, and those in line come first.
+// Jobs of Carry and Unique, and a worker's Config.OnLockLost, take no places in line: a job that has lost its lock
+// keeps retrying, and the jobs in line come first.
 //
 // # Many jobs at once
 //
@@ -351,7 +351,8 @@
 // task has the locks of all members, up to 1,024 locks. Configure therefore limits a group to 512 members at a time. If
 // members carry more than two locks each, set a smaller GroupMaxSize; see Groups in package worker.
 //
-// A member that waits in its group is replaced by Replace, KeepLast and CancelInProgress like any other task. The aggregated task is not
-// replaced, because it stands for all members: until it has run, or for KeepLast and CancelInProgress until it has started, an enqueue for
-// the key of a member is ErrHeld. With Skip the aggregated task is the result.
+// A member that waits in its group is replaced by Replace, KeepLast and CancelInProgress like any other task. The
+// aggregated task is not replaced, because it stands for all members: an enqueue for the key of a member is ErrHeld
+// until the aggregated task has run, or, for KeepLast and CancelInProgress, until it has started. With Skip the
+// aggregated task is the result.
 package handoff

@@ -52,9 +52,9 @@ func (c carried) engine() enqueue.How { return enqueue.Carry(c) }
 // After ErrUnavailable and ErrLost the new job may exist, alone or in addition to the job that it was to replace. If
 // both exist, the older job has the key.
 //
-// A context that carries the lock on Key is ErrInvalid, unless the policy is KeepLast or CancelInProgress: behind a Middleware that claims
-// the key, hand the lock over with Carry. The option asynq.Unique is ErrInvalid: asynq's key lapses under a job that
-// waits, and outlasts a job that fails.
+// A context that carries the lock on Key is ErrInvalid, unless the policy is KeepLast or CancelInProgress: behind a
+// Middleware that claims the key, hand the lock over with Carry. The option asynq.Unique is ErrInvalid: asynq's key
+// lapses under a job that waits, and outlasts a job that fails.
 type Unique struct {
 	// Key is the key that one job has at a time. Build Key with joblock.Key or TaskKey. Enqueue all jobs of a key
 	// with the same policy.
@@ -73,19 +73,19 @@ type Unique struct {
 	// OnConflict is what to do when another job has the key. Default Reject.
 	OnConflict OnConflict
 
-	// Limit is how many jobs of Key may wait and run at a time, instead of one: from 1 to limit.Max. Each job has a permit
-	// of package limit. Give the same Limit for a key everywhere. With a Limit, UntilStarted must be false and OnConflict
-	// must be Reject, and Enqueue takes up to two round trips more. EnqueueMany takes no Limit. 0 means one job, under an
-	// ordinary lock, which a permit does not keep out.
+	// Limit is how many jobs of Key may wait and run at a time, instead of one: from 1 to limit.Max. Each job has a
+	// permit of package limit. Give the same Limit for a key everywhere. With a Limit, UntilStarted must be false and
+	// OnConflict must be Reject, and Enqueue takes up to two round trips more. EnqueueMany takes no Limit. 0 means one
+	// job, under an ordinary lock: an ordinary lock and a permit do not keep each other out.
 	Limit int
 
 	// Cooldown is how long the key stays taken after the job is done: a throttle. With UntilStarted the time counts from the
 	// start of the job. Then the key is free by itself. From 1 ms to 366 days; 0 means none. With a Limit it must be 0.
 	//
 	// Until then Reject and Replace return ErrHeld, whose Remaining is the rest of the cooldown and for which JobOf
-	// returns no job. Skip returns a Duplicate, with the task of the job that is done or, if asynq no longer has it, a Task
-	// with its Queue and ID alone. With KeepLast the newest job waits for the end of the
-	// cooldown: the first of many runs at once, and the last of them when the cooldown is over.
+	// returns no job. Skip returns a Duplicate, with the task of the job that is done or, if asynq no longer has it, a
+	// Task with its Queue and ID alone. With KeepLast the newest job waits for the end of the cooldown: the first of
+	// many runs at once, and the last of them when the cooldown is over.
 	//
 	// Only success begins a cooldown. A job that fails for good, returns asynq.RevokeTask, is withdrawn or deleted frees
 	// the key at once, except with UntilStarted, where it has started. If the locks' store does not answer when the job

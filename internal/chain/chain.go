@@ -1,6 +1,6 @@
-// Package chain describes chains of jobs: tasks that run one after another under the same locks. A task of a chain carries
-// the tasks that follow it. The worker that ends a step hands the locks over to the next step, and enqueues its task. See
-// handoff.Chain for the promises, and worker/chain.go for the way.
+// Package chain describes chains of jobs: tasks that run one after another under the same locks. A task of a chain
+// carries the tasks that follow it. The worker that ends a step hands the locks over to the next step, and enqueues its
+// task. See handoff.Chain for the promises, and worker/chain.go for how it works.
 package chain
 
 import (
@@ -50,8 +50,8 @@ func Check(steps []Step) error {
 	return nil
 }
 
-// Link is what the ID of a step's task says. IDs are derived, so that a hand-over that is repeated finds the task that is
-// there: asynq refuses a second task with the ID.
+// Link is what the ID of a step's task says. IDs are derived, so that a repeated hand-over finds the task that exists
+// already: asynq refuses a second task with the ID.
 type Link struct {
 	Step  int    // from 2
 	Added bool   // the handler of the step before has added the step
@@ -80,7 +80,7 @@ func (l Link) String() string {
 	return prefix + strconv.Itoa(l.Step) + added + ":" + l.Owner + ":" + escaper.Replace(l.Queue) + ":" + l.ID
 }
 
-// ParseID is the reverse of Link.String. ok is false if id is not that of a step after the first.
+// ParseID is the reverse of Link.String. ok is false if id is not the ID of a step after the first.
 func ParseID(id string) (l Link, ok bool) {
 	rest, ok := strings.CutPrefix(id, prefix)
 	parts := strings.SplitN(rest, ":", 4)
@@ -93,8 +93,8 @@ func ParseID(id string) (l Link, ok bool) {
 	return l, err == nil && step > 1 && l.String() == id
 }
 
-// Before returns the IDs that the task of the step before may have. With first, the only one is that of the first task,
-// which is in the queue l.Queue; otherwise the queue is not known.
+// Before returns the IDs that the task of the previous step may have. If first is true, that is the first task, in the
+// queue l.Queue; otherwise its queue is not known.
 func (l Link) Before() (ids []string, first bool) {
 	if l.Step == 2 {
 		return []string{l.ID}, true

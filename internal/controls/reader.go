@@ -31,8 +31,8 @@ type Reader struct {
 // NewReader returns a Reader that reads the record with read.
 func NewReader(read func(context.Context) (Record, error)) *Reader { return &Reader{read: read} }
 
-// Get returns the registry as it was at most MaxAge ago. If it cannot be read, Get returns what was read last, or a Set that is
-// Unread. The caller must not change the Set.
+// Get returns the registry as it was at most MaxAge ago. If the registry cannot be read, Get returns what was read
+// last, or a Set that is Unread. The caller must not change the Set.
 func (r *Reader) Get(ctx context.Context) *Set {
 	r.mu.Lock()
 	set, reading := r.set, r.reading
@@ -92,8 +92,8 @@ func (r *Reader) Fresh(ctx context.Context) (*Set, error) {
 	return &set, nil
 }
 
-// Limit returns the value that an operator has set for the limit with this name, at most the parameter most. Without such a
-// value, or if name is "", it returns the parameter code, which is the limit in the program.
+// Limit returns the value that an operator has set for the limit with this name, or most if the value is larger.
+// Without such a value, or if name is "", Limit returns code, the limit in the program.
 func (r *Reader) Limit(ctx context.Context, name string, code, most int) int {
 	if name == "" {
 		return code

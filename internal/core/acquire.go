@@ -92,7 +92,7 @@ type acquisition struct {
 	o    Options // with their defaults
 	req  driver.AcquireRequest
 	last driver.Reply // the latest refusal
-	sent time.Time    // when the request that last answers was sent
+	sent time.Time    // when the request was sent to which last is the answer
 
 	caller context.Context // of the call, in whose trace the lock is held
 	span   *span           // of the call; nil if it is not traced

@@ -119,7 +119,7 @@ func CheckText(op, key, what, s string, minLen, maxLen int) error {
 	return nil
 }
 
-// CheckPeriod returns ErrInvalid if d is below least or above most. The error calls d what.
+// CheckPeriod returns ErrInvalid if d is below least or above most. what is the name of d in the error.
 func CheckPeriod(op, key, what string, d, least, most time.Duration) error {
 	return checkDurations(op, key, duration{what, d, least, most})
 }

@@ -29,8 +29,9 @@ func (l *Locker) readControls(ctx context.Context) (rec controls.Record, err err
 const controlsWait = 10 * time.Second
 
 // ChangeControls changes the registry under its lock, and wakes the processes that use it. change gets the fence of the
-// write and the store's time. If change returns an error, nothing is changed, and that is the error. Other errors are those of
-// Acquire, and ErrInvalid if the registry would be too large. After ErrUnavailable the registry may have been changed.
+// write and the store's time. If change returns an error, ChangeControls changes nothing and returns that error. Other
+// errors are those of Acquire, and ErrInvalid if the registry would be too large. After ErrUnavailable the registry may
+// have been changed.
 func (l *Locker) ChangeControls(ctx context.Context, by string, change func(set *controls.Set, fence int64, now time.Time) error) (err error) {
 	const op = "change controls"
 	lock, err := l.Acquire(ctx, keyspace.Controls, Options{
@@ -60,8 +61,9 @@ func (l *Locker) ChangeControls(ctx context.Context, by string, change func(set 
 	return nil
 }
 
-// pushControls wakes the processes that listen to driver.JobsInbox. Those that miss the push read the registry within a
-// second. The push is that of a grant to a waiting job: a lock with that job in its line is released.
+// pushControls wakes the processes that listen to driver.JobsInbox. A process that misses the push reads the registry
+// within a second. To cause the push, pushControls releases a lock for which a job waits in line: the store then
+// announces the grant to that job.
 func (l *Locker) pushControls(ctx context.Context) {
 	const op, job, brief = "change controls", "%changed", time.Second
 	lock, err := l.Acquire(ctx, keyspace.ControlsChanged, Options{OwnKey: true, Silent: true, TTL: brief, NoRenew: true, Bounded: true})

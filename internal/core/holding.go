@@ -123,8 +123,8 @@ type step struct {
 	found bool          // the lock counted as lost, and is parked after all
 }
 
-// granted is the first event: at the time now, the answer arrives that the store has granted a term with this fence.
-// The lease counts from the time sent.
+// granted is the first event: the store has granted a term with this fence, and its answer arrives at now. The lease
+// counts from sent.
 func granted(t terms, sent, now time.Time, fence int64, renewing bool, retain time.Duration, hint *string) holding {
 	h := holding{terms: t, job: t.resumedBy, renewing: renewing, retain: retain}
 	h.begin(sent, now, fence, hint)
@@ -136,13 +136,13 @@ func (h *holding) begin(sent, now time.Time, fence int64, hint *string) {
 	h.extend(sent)
 }
 
-// extend begins a lease that was asked for at the time sent.
+// extend begins a lease that was asked for at sent.
 func (h *holding) extend(sent time.Time) {
 	h.trust = h.trusted(sent)
 	h.renewAt = sent.Add(h.ttl / 3)
 }
 
-// trusted returns the trust deadline of a lease that was asked for at the time sent.
+// trusted returns the trust deadline of a lease that was asked for at sent.
 func (t *terms) trusted(sent time.Time) time.Time { return sent.Add(t.ttl - t.margin) }
 
 // live reports whether the handle still holds the lock, perhaps with a Park under way.
@@ -355,8 +355,8 @@ func (h *holding) parkBegun(op, nonce, job string, reserve, grace time.Duration)
 	}, false, nil
 }
 
-// jobGrace returns the grace for a key that is parked for the time reserve: grace, which is Config.JobGrace, but at
-// most half of reserve. With a longer grace the reservation could end before a keeper checks the key.
+// jobGrace returns grace, which is Config.JobGrace, but at most half of reserve: with a longer grace the reservation
+// could end before a keeper checks the key.
 func jobGrace(grace, reserve time.Duration) time.Duration {
 	return max(driver.MinPeriod, min(grace, reserve/2))
 }

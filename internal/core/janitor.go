@@ -233,7 +233,8 @@ func (j *janitor) next(now time.Time) (batch []cleanup) {
 	return batch
 }
 
-// retry takes the next batch of clean-ups that had no answer from j.silent. over has those whose time has passed.
+// retry takes the next batch of clean-ups that had no answer from j.silent. over has the clean-ups whose time has
+// passed.
 func (j *janitor) retry(now time.Time) (batch, over []cleanup) {
 	for n := len(j.silent); n > 0 && len(batch) < renewBatch; n-- {
 		c := j.silent.pop()

@@ -31,8 +31,7 @@ type Lock struct {
 	index int       // place in the engine's heap, -1 if the lock is not in the heap
 }
 
-// newLock returns the handle for the grant r, which reached this process at the time now. The lease counts from the
-// time sent.
+// newLock returns the handle for the grant r, which reached this process at now. The lease counts from sent.
 func (l *Locker) newLock(key string, o *Options, sent, now time.Time, r driver.Reply, resumed bool) *Lock {
 	both := &struct {
 		Lock

@@ -9,8 +9,8 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Park parks locks of this Locker, in batches of a bounded size. Tokens and errors are in the order of the locks. of
-// returns the options for the lock with the index i. See joblock.Lock.Park.
+// Park parks locks of this Locker, in batches of a bounded size. Tokens and errors are in the order of the locks. of(i)
+// returns the options for locks[i]. See joblock.Lock.Park.
 func (l *Locker) Park(ctx context.Context, locks Locks, of func(i int) Park) ([]Token, []error) {
 	const op = "park"
 	tokens, errs := make([]Token, len(locks)), make([]error, len(locks))

@@ -46,7 +46,7 @@ func (l *Locker) Resume(ctx context.Context, tokens []Token, with Options) (Lock
 	return locks, errs
 }
 
-// resumed returns the lock for the answer r to a resumption that was sent at the time sent, in ctx and with the span s.
+// resumed returns the lock for r, the answer to a resumption that was sent at sent, in ctx and with the span s.
 func (l *Locker) resumed(ctx context.Context, s *span, op string, token Token, o *Options, sent time.Time, r driver.Reply) (*Lock, error) {
 	if r.Outcome == driver.OutcomeBusy {
 		l.emitContended(s, token.key, o.Owner, r)

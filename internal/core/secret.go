@@ -13,8 +13,8 @@ import (
 // Token's methods but prints the fields of the Token. The zero secret is no owner. Equal owners are ==, so a *string
 // would not do.
 //
-// The usual owner is a UUID, and kept enciphered. Of the other owners fmt prints an address. That would do for all, but
-// costs each job of a worker 2 µs and eight allocations.
+// The usual owner is a UUID, and kept enciphered. Of any other owner fmt prints only an address. That would do for
+// UUIDs too, but would cost each job of a worker 2 µs and eight allocations.
 type secret struct {
 	id    [aes.BlockSize]byte // enciphered by veil; zero if other is set
 	other unique.Handle[string]
@@ -40,7 +40,7 @@ func newSecret(owner string) secret {
 	return secret{id: id}
 }
 
-// uuidOwner returns the UUID that owner is. ok is false if reveal could not restore the same text from it.
+// uuidOwner returns owner as a UUID. ok is false if reveal could not restore the same text from that UUID.
 func uuidOwner(owner string) (id uuid.UUID, ok bool) {
 	if len(owner) != 36 {
 		return id, false

@@ -99,9 +99,9 @@ func (l *Locker) Take(ctx context.Context, op string, takes []Take) []Taken {
 // noJob is the name of no job, so a release for noJob frees nothing.
 const noJob = "%none"
 
-// PassOn gives each of the slots that is free to the first waiting job, in the order of slots: see driver, Slots. A
-// slot that is not free stays as it is. No slot may be the first one of its line. The error is ErrUnavailable, or the
-// cause of ctx: some of the slots may not have been passed on.
+// PassOn gives each free slot of slots to the first waiting job, in the order of slots: see driver, Slots. A slot that
+// is not free stays as it is. No slot may be the first one of its line. The error is ErrUnavailable, ErrClosed or the
+// cause of ctx: then some of the slots may not have been passed on.
 func (l *Locker) PassOn(ctx context.Context, op string, slots []string, granted Granted) error {
 	// A release for a job that the slot is not bound to only gives a free slot to the first job.
 	reqs, errs := make([]driver.ReleaseRequest, len(slots)), make([]error, len(slots))

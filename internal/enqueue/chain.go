@@ -10,8 +10,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Chain is handoff.Chain. It has no kind of its own: the first task is enqueued under Under, and its header has the
-// others, which the workers enqueue one after another.
+// Chain is handoff.Chain. It has no kind of its own: the first task is enqueued under Under, and its header carries the
+// further tasks, which the workers enqueue one after another.
 type Chain struct {
 	Under How
 	Then  []*asynq.Task

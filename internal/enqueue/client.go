@@ -100,7 +100,7 @@ func (c *Client) Close(ctx context.Context) error {
 	return c.life.Close(ctx)
 }
 
-// ready returns joblock.ErrClosed if the Locker was closed, and otherwise the error with which the seal keys cannot be
+// ready returns joblock.ErrClosed if the Locker was closed, and an error of the locks' store if the seal keys cannot be
 // read.
 func (c *Client) ready(ctx context.Context, op string) error {
 	if err := checkOpen(c.locks, op); err != nil {

@@ -123,8 +123,8 @@ func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.T
 	return err == nil && sts[0].Locked() && sts[0].Owner == token.Digest(), err
 }
 
-// halts reports whether task, which has the lock on key, has failed and halts a sequence. It also returns true where
-// that cannot be read: the locks' store does not answer, or this process cannot read what task carries.
+// halts reports whether task, which has the lock on key, has failed and halts a sequence. It also returns true if it
+// cannot read that: the locks' store does not answer, or this process cannot read what task carries.
 func (c *Client) halts(ctx context.Context, key string, task *asynq.TaskInfo) bool {
 	env, err := c.envelopeOf(ctx, task)
 	seq := env.Sequence

@@ -90,8 +90,8 @@ func (b *debounce) mark(ctx context.Context, env *envelope.Envelope) ([]asynq.Op
 	return append(further, asynq.ProcessAt(due.wholeSecond())), nil
 }
 
-// leads reports whether the task is a first one: no job has the key to run under, whose status is run, and none waits
-// that is not due yet. A job that is being replaced may have just taken the key, but does not start.
+// leads reports whether the task is the first one of a burst: no job holds the key to run under, whose status is run,
+// and no job waits that is not yet due. A job that is being replaced may have just taken the key, but does not start.
 func (b *debounce) leads(run joblock.Status) bool {
 	if b.old == nil {
 		return !run.Locked()

@@ -179,7 +179,7 @@ func (k kept) plan(ctx context.Context, d *dispatch) (kind, error) {
 	return nil, badTask("the kept locks cannot be read: %s", err)
 }
 
-// unheld returns an envelope with tokens of no holding for keys.
+// unheld returns an envelope with a new token for each of keys, under which no lock is held.
 func unheld(d *dispatch, keys []string) (env envelope.Envelope, err error) {
 	for _, key := range keys {
 		token, err := joblock.NewToken(key, newTaskID(), (*core.Locker)(d.c.locks).Settings().TTL)

@@ -48,7 +48,7 @@ func Invalid(op, key, format string, args ...any) error {
 
 func badTask(format string, args ...any) error { return Invalid(opEnqueue, "", format, args...) }
 
-// foreign returns a copy of the error held, with a detail about a task that does not carry the lock.
+// foreign returns a copy of held with a detail about a task that does not carry the lock.
 func foreign(held *joblock.Error, detail string) error {
 	e := *held
 	e.Detail = detail

@@ -43,7 +43,7 @@ func park(ctx context.Context, locks *joblock.Locker, all core.Locks, opts []cor
 	return (*core.Locker)(locks).Park(ctx, all, func(i int) core.Park { return opts[i] })
 }
 
-// takeAll takes each key that is free, or a place in its line.
+// takeAll takes the key of each take if it is free, and otherwise a place in the key's line.
 func takeAll(ctx context.Context, locks *joblock.Locker, takes []take) []taken {
 	return (*core.Locker)(locks).Take(ctx, opEnqueue, takes)
 }

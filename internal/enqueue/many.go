@@ -155,7 +155,7 @@ func (m *many) each(ctx context.Context, wg *sync.WaitGroup, f func(line []*many
 	}
 }
 
-// send handles the items of a line, until the context running ends. ctx is that of EnqueueMany.
+// send handles the items of a line, until running ends. ctx is the context of EnqueueMany.
 func (m *many) send(ctx, running context.Context, stop context.CancelCauseFunc, line []*manyItem) {
 	for i, it := range line {
 		if i > 0 && running.Err() == nil {

@@ -18,8 +18,8 @@ const (
 	// go-redis gives up on a silent server only after some twenty seconds, whatever the context says.
 	settleFor = 3 * time.Second
 
-	// rereadPause lies between the two lookups after an enqueue without a definite answer. During the first lookup
-	// the command may still be on its way.
+	// rereadPause is the time between the two lookups after an enqueue without a definite answer. During the first
+	// lookup the command may still be on its way.
 	rereadPause = 200 * time.Millisecond
 )
 
@@ -42,8 +42,9 @@ func settling(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), settleFor)
 }
 
-// resolve finds out what an enqueue has done that has failed, or has not returned before the end of ctx. dctx bounds the
-// search. If the task was enqueued, the error is nil. Otherwise the error is the one for the caller of Enqueue.
+// resolve finds out what an enqueue has done that has failed, or that has not returned before the end of ctx. dctx
+// bounds the search. If the task was enqueued, the error is nil. Otherwise the error is the one for the caller of
+// Enqueue.
 func (d *dispatch) resolve(ctx, dctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {
 	info, outcome, readErr := d.find(dctx)
 	var cause error

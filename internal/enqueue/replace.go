@@ -17,8 +17,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// deletePause lies between two tries to delete a task. A task that a worker has just taken cannot be deleted before
-// the worker finds its lock busy and snoozes the task.
+// deletePause is the time between two tries to delete a task. A task that a worker has just taken cannot be deleted
+// before the worker finds its lock busy and snoozes the task.
 const deletePause = 50 * time.Millisecond
 
 // replacement puts a new task in the place of a task that waits. It takes the lock with the old task's token, so that
@@ -36,7 +36,7 @@ type replacement struct {
 	rest []joblock.Token // other locks that the old task carries
 }
 
-// replace puts the task of u in the place of the task old. held is the ErrHeld that names old. The results are those of
+// replace puts the task of u in the place of old. held is the ErrHeld that names old. The results are those of
 // tryUnique.
 func (u *unique) replace(ctx context.Context, old *asynq.TaskInfo, held *joblock.Error) (Result, again, error) {
 	env, err := u.c.envelopeOf(ctx, old)
@@ -169,7 +169,7 @@ func (r *replacement) enqueueNext(ctx context.Context) (*asynq.TaskInfo, error) 
 	return info, err
 }
 
-// releaseRest frees the other locks of the replaced job, unless others have them by now.
+// releaseRest frees the other locks of the replaced job, unless other owners have them by now.
 func (r *replacement) releaseRest(ctx context.Context, replaced string) {
 	ctx, cancel := settling(ctx)
 	defer cancel()

@@ -94,7 +94,7 @@ func (s Sequence) key() string {
 // unkept leaves a job that halts its sequence to the keeper.
 func (s Sequence) unkept() (keys []string, ok bool) { return nil, !s.HaltOnFailure }
 
-// part returns what part the job of env has in the sequence.
+// part returns the part that the job of env has in the sequence.
 func (s Sequence) part(env *envelope.Envelope) *envelope.Sequence {
 	seq := &envelope.Sequence{Token: env.Tokens[0], Halt: s.HaltOnFailure, LimitName: s.LimitName}
 	if s.Limit > 1 {

@@ -92,9 +92,9 @@ func (c *Client) readTask(task *asynq.Task, opts []asynq.Option) (*taskSpec, err
 	return s, nil
 }
 
-// newTaskID returns a new ID for a task. Version 7 grows with the time. asynq keeps the tasks that are due in one
-// second in the order of their IDs: with random IDs, consecutive tasks of many would be in different parts of the
-// server's memory.
+// newTaskID returns a new ID for a task. IDs of version 7 increase with the time. asynq keeps the tasks that are due in
+// one second in the order of their IDs: with random IDs, tasks that are enqueued one after another would be in
+// different parts of the server's memory.
 func newTaskID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // apply puts the value of opt into s.

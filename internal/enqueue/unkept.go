@@ -37,7 +37,7 @@ const (
 	// maxKeepers is the largest worker.KeeperConfig.MaxKeepers.
 	maxKeepers = 256
 
-	// maxLookups bounds the lookups in asynq of one look.
+	// maxLookups bounds how many jobs one call of look looks up in asynq.
 	maxLookups = 250
 
 	// logUnkeptEvery is how often the log says that no keeper works.

@@ -54,8 +54,8 @@ func (c *Client) Withdraw(ctx context.Context, done Result) error {
 	return unlessBusy(func() error { return w.try(ctx) })
 }
 
-// unlessBusy returns the error of try, which is called again while that is joblock.ErrBusy, for half of settleFor: a task
-// can be active for a moment only, because it finds its lock busy.
+// unlessBusy calls try until its error is not joblock.ErrBusy, for at most half of settleFor, and returns that error. A
+// task that finds its lock busy is active only for a moment.
 func unlessBusy(try func() error) error {
 	for giveUp := time.Now().Add(settleFor / 2); ; time.Sleep(deletePause) {
 		err := try()
@@ -84,8 +84,8 @@ func (w *waiting) same(task *asynq.TaskInfo) bool {
 	return task.Type == w.done.Task.Type && bytes.Equal(task.Payload, w.done.Task.Payload)
 }
 
-// read returns the error for a task that the Inspector has answered with task and err, unless the task waits or is
-// archived.
+// read returns nil if the task waits or is archived, and otherwise the error for the caller. task and err are the
+// answer of the Inspector.
 func (w *waiting) read(task *asynq.TaskInfo, later bool, err error) error {
 	switch {
 	case err != nil:
@@ -100,8 +100,8 @@ func (w *waiting) read(task *asynq.TaskInfo, later bool, err error) error {
 	return nil
 }
 
-// alone returns the error for a task that asynq has made of a group: a call about one key must not end or delay the work that
-// stands for the other keys.
+// alone returns the error for a task that asynq has made of a group: a call about one key must not end or delay the
+// work that stands for the other keys.
 func (w *waiting) alone(env envelope.Envelope) error {
 	if env.Members > 1 {
 		return w.failed(joblock.ErrInvalid, fmt.Sprintf("asynq has aggregated %d tasks of a group into the job's task, which stands for their keys too", env.Members), nil)
@@ -149,8 +149,8 @@ func (w *withdrawal) try(ctx context.Context) error {
 	return w.free(ctx, env, lock)
 }
 
-// find returns the task of the job. Of a chain whose first step is done, it is that of the step that is under way, and
-// later is true.
+// find returns the task of the job. If that is a chain whose first step is done, find returns the task of the step under
+// way, and later is true.
 func (w *withdrawal) find(ctx context.Context) (task *asynq.TaskInfo, later bool, err error) {
 	w.job = envelope.Job(w.done.Task.Queue, w.done.Task.ID)
 	task, err = w.c.taskInfo(ctx, w.done.Task.Queue, w.done.Task.ID)

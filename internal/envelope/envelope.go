@@ -128,7 +128,8 @@ var (
 	queueUnescaper = strings.NewReplacer("%25", "%", "%2F", "/")
 )
 
-// CoolingPrefix begins the names in place of a job under which a lock cools down. ParseJob accepts none of them.
+// CoolingPrefix begins the names under which locks are reserved while they cool down, instead of the name of a job.
+// ParseJob accepts none of these names.
 const CoolingPrefix = "%cooldown:"
 
 // Cooling returns the name under which a lock is reserved during the cooldown that follows job.
@@ -142,9 +143,10 @@ func ParseCooling(name string) (job string, cools bool) {
 // reservedShare is the part of a long reservation that a client waits before it asks again.
 const reservedShare = 60
 
-// ComeBack returns after how long a refused client should ask again for a lock that is reserved for job, with left to go:
-// when it ends, or, if that is more than a minute, after a sixtieth of that, because a lock that is reserved for an hour can
-// become free in a second. Nothing but time frees a lock that cools down.
+// ComeBack returns after how long a refused client should ask again for a lock that stays reserved for job for left.
+// That is left, or a sixtieth of left but at least a minute if that is shorter, because a lock that is reserved for an
+// hour can become free in a second. A lock that cools down becomes free only with time: for such a lock ComeBack
+// returns left.
 func ComeBack(job string, left time.Duration) time.Duration {
 	left -= time.Millisecond // by which stores keep a lease longer than asked for; it must not cost a second
 	if _, cools := ParseCooling(job); !cools {

@@ -9,9 +9,9 @@ import (
 	"github.com/joblock/toolkit/internal/envelope"
 )
 
-// Unpause starts the task of a job that a pause has held back. done is false if the task is active, as it may be for a moment until
-// asynq has snoozed it, and if asynq does not answer, which is the error. If the task is in any other state, or does not
-// exist, nothing is left to do.
+// Unpause starts the task of a job that a pause has held back. done is false if the task is active, as it may be for a
+// moment until asynq has snoozed it. If asynq does not answer, done is false too, and err says why. If the task is in
+// any other state, or does not exist, nothing is left to do.
 func (s *Starter) Unpause(job string) (done bool, err error) {
 	queue, id, ok := envelope.ParseJob(job)
 	if !ok {

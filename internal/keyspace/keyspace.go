@@ -42,7 +42,7 @@ const pause = "%pause:"
 // MaxPausedBytes is the largest length of a key that can be paused.
 const MaxPausedBytes = driver.MaxKeyBytes - len("%pause%end:")
 
-// Pause returns the key in whose line the jobs wait that the pause of key holds back.
+// Pause returns the key in whose line those jobs wait that the pause of key holds back.
 func Pause(key string) string { return pause + key }
 
 // Paused is the reverse of Pause.
@@ -94,8 +94,8 @@ func Again(job string) string { return "%again:" + job }
 // handoff.KeepLast.
 func Next(key string) string { return key + "%next" }
 
-// Last returns the key of the record of which of the jobs that replace each other under the lock on key has started last.
-// With handoff.KeepLast that key is a Next.
+// Last returns the key of a record that says which job has started last, of the jobs that replace each other under the
+// lock on key. With handoff.KeepLast that key is a Next.
 func Last(key string) string { return key + "%last" }
 
 // Unique is the first part of the keys that handoff.TaskKey makes for applications, and UniqueDigits is how many hexadecimal

@@ -13,7 +13,7 @@ import (
 // Answer is the answer to an Ask.
 type Answer struct {
 	OK    bool
-	Limit Limit         // if not OK: the limit that is to wait for
+	Limit Limit         // if not OK: the limit to wait for
 	Wait  time.Duration // until the opening at that limit; if OK, for how long Ask has waited in place
 	Ahead int           // how many starts come first there
 
@@ -39,8 +39,9 @@ type Difference struct {
 const patience = 3
 
 // Ask asks for a start of id at all limits. If one of them has no opening, the start counts at none. Then id keeps a
-// place in the line of the limit with the longest wait, and comes first at the others, unless try is true. Of a single limit
-// an opening within early is taken, and Ask waits in place for it. Check the limits first. With an error id may have places.
+// place in the line of the limit with the longest wait, and comes first at the others, unless try is true. With a
+// single limit, Ask takes an opening within early, and waits for it in place. Check the limits first. With an error id
+// may have places.
 func Ask(ctx context.Context, locks *core.Locker, op, id string, limits []Limit, try bool, early time.Duration) (Answer, error) {
 	if len(limits) > 1 {
 		early = 0 // the start would count at the other limits before it begins
@@ -93,8 +94,8 @@ func Ask(ctx context.Context, locks *core.Locker, op, id string, limits []Limit,
 	}
 }
 
-// giveBack takes back the starts that were admitted although the limit with the index refused has no opening. Without an
-// answer they count, which only makes others wait.
+// giveBack takes back the starts that were admitted although the limit of reqs[refused] has no opening. Without an
+// answer these starts count, which only makes other callers wait.
 func giveBack(ctx context.Context, locks *core.Locker, op string, reqs []driver.AdmitRequest, replies []driver.AdmitReply, refused int) {
 	var back []driver.AdmitRequest
 	for i, req := range reqs {
@@ -168,7 +169,8 @@ func Look(ctx context.Context, locks *core.Locker, op, id, key string) (driver.A
 	return replies[0], nil
 }
 
-// Call claims the openings of the limit that come within early for the first in line, most at once.
+// Call turns places of the first in line into claims, for the openings of l that come within early: up to most claims
+// at once.
 func Call(ctx context.Context, locks *core.Locker, op string, l Limit, most int, early time.Duration) (driver.AdmitReply, error) {
 	p := l.pace(ctx, locks)
 	replies, err := admit(ctx, locks, op, []driver.AdmitRequest{

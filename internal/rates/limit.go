@@ -41,7 +41,7 @@ type pace struct {
 }
 
 // marginOf returns the margin of a rate per d. A start counts when the store admits it, and begins a little later. So
-// that no more than N begin in any d, the store counts in a time that is longer by the margin.
+// that no more than N begin in any d, the store counts over d plus the margin.
 func marginOf(d time.Duration) time.Duration { return min(d/50, time.Second) }
 
 // burst returns how many of n starts are admitted at once, if the author wants b: a divisor of n, so that whole bursts
