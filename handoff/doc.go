@@ -80,7 +80,7 @@
 //	… and that Client is closed                when the reservation ends: Config.Reserve after the job is due
 //
 // Once in half a minute, while it enqueues, a Client checks whether a keeper works. If none does, it logs that and
-// looks up the latest 10,000 jobs that it has enqueued itself: it frees the locks of those that asynq no longer has, or
+// looks up the latest 10,000 jobs that it has enqueued itself: it frees the locks of jobs that asynq no longer has, or
 // has archived or completed. It prolongs no reservations, and leaves sequences that halt alone.
 //
 // To remove the middleware, first remove the enqueuing side, and the workers' side when no queue has a task that

@@ -164,10 +164,11 @@ type Sequence struct {
 	// in the order of the line, and HaltOnFailure must be false. The package comment has more: see Several jobs at a time.
 	Limit int
 
-	// LimitName names the limit, so that an operator can set it at run time, with "joblock limits set". Limit is the value
-	// until then. The name is that of a resource, like "provider-acme", and any number of sequences and other limits may have
-	// it. A change reaches all processes within a second: with a larger value more jobs start, and with a smaller one the jobs
-	// that run go on, and the next ones start when fewer run than the value says. At most 128 bytes; HaltOnFailure must be false.
+	// LimitName names the limit, so that an operator can set it at run time, with "joblock limits set". Limit is the
+	// value until then. Name a resource, like "provider-acme": any number of sequences and other limits may have the
+	// same name. A change reaches all processes within a second: with a larger value more jobs start, and with a
+	// smaller one the jobs that run go on, and the next ones start when fewer run than the value says. At most
+	// 128 bytes; HaltOnFailure must be false.
 	LimitName string
 
 	// MaxWaiting bounds the line: if this many jobs and processes wait, no further job is enqueued. 0 means no bound.

@@ -31,7 +31,7 @@ type Status struct {
 	First    int64         `json:"first,omitempty"`   // the fence of the Acquire; tokens made before the Acquire have smaller fences
 	Since    time.Time     `json:"since,omitzero"`    // when the key was acquired, by the store's clock, as all times here
 	Changed  time.Time     `json:"changed,omitzero"`  // time of the last Acquire, Park, Reclaim, Resume or end of the ownership
-	Renewed  time.Time     `json:"renewed,omitzero"`  // when the lease began, or was renewed last; a live holder renews every third of TTL. Zero while parked, and after a release
+	Renewed  time.Time     `json:"renewed,omitzero"`  // when the lease began or was last renewed; zero while parked and after a release
 	TTL      time.Duration `json:"-"`                 // the length of that lease
 	EndedAt  time.Time     `json:"ended_at,omitzero"` // when the last ownership of a free key ended, also by lapsing
 	Now      time.Time     `json:"-"`                 // when the store read the key; zero if the store does not know the key
@@ -40,7 +40,7 @@ type Status struct {
 	Reserved time.Duration `json:"-"`                 // time until others can get the key; 0 when free
 	Ended    driver.Ended  `json:"ended,omitempty"`   // how the last ownership of a free key ended
 	Reason   string        `json:"reason,omitempty"`  // the reason that the release gave
-	Waiters  int           `json:"waiters,omitempty"` // places in the queue, of calls and of jobs, for a while with those of dead waiters; see jobs.Line
+	Waiters  int           `json:"waiters,omitempty"` // calls and jobs in the queue; a dead waiter counts for a while; see jobs.Line
 
 	// ByHand means that the holder renews its lease by hand, if at all: a script, a client of the lock server, or a program
 	// with NoRenew.

@@ -65,7 +65,7 @@ const (
 	ownerLen = 8
 )
 
-// NewLink returns the Link of a step. digest is that of the owner of the first token.
+// NewLink returns the Link of a step. digest is the digest of the owner of the first token.
 func NewLink(step int, added bool, digest, queue, id string) Link {
 	digest = strings.TrimPrefix(digest, "#")
 	return Link{Step: step, Added: added, Owner: digest[:min(len(digest), ownerLen)], Queue: queue, ID: id}
@@ -193,7 +193,7 @@ func Read(task *asynq.Task) (s Step, err error) {
 	return s, nil
 }
 
-// Due returns when the task is due if it is enqueued at the time now, rounded up to a whole second, because asynq
+// Due returns when the task is due if it is enqueued at now, rounded up to a whole second, because asynq
 // truncates; zero means at once.
 func (s Step) Due(now time.Time) time.Time {
 	var at time.Time

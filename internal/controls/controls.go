@@ -44,7 +44,7 @@ type Limit struct {
 	Since time.Time `json:"since"`
 }
 
-// Set is the content of the registry. The zero Set is that of a registry that was never written.
+// Set is the content of the registry. The zero Set belongs to a registry that was never written.
 type Set struct {
 	Pauses []Pause `json:"pauses,omitempty"` // at most one for each key, in the order of keys
 	Limits []Limit `json:"limits,omitempty"` // at most one for each name, in the order of names
@@ -53,7 +53,7 @@ type Set struct {
 	Unread error `json:"-"`
 
 	written time.Time     // when the registry was written, by the store's clock
-	ahead   time.Duration // the store's clock, less that of this process
+	ahead   time.Duration // the store's clock minus this process's clock
 }
 
 // Decode returns the Set in a memo.

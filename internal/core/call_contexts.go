@@ -55,7 +55,7 @@ func (b *callContexts) close() {
 	}
 }
 
-// boundCtx ends when the embedded context ends. Its values are those of a second context, in the field values.
+// boundCtx ends when the embedded context ends, and has the values of a second context, in its field values.
 type boundCtx struct {
 	context.Context
 	values context.Context

@@ -244,7 +244,7 @@ func (h *holding) ownerShared() { h.shared = true }
 // remembered raises to at least d the time for which the store keeps the memo after the end of the lock.
 func (h *holding) remembered(d time.Duration) { h.retain, h.shared = max(h.retain, d), true }
 
-// renewalDue returns the renewal to send at the time now. send is false if none is due. A renewal that is almost due is
+// renewalDue returns the renewal to send at now. send is false if none is due. A renewal that is almost due is
 // sent along with other renewals. At most one renewal that was due is under way at a time.
 func (h *holding) renewalDue(now time.Time) (req driver.RenewRequest, send bool) {
 	if !h.renewUntil.IsZero() && !now.Before(h.renewUntil) {

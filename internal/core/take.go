@@ -20,7 +20,7 @@ type Take struct {
 	Patience time.Duration // if not 0, asks for a place in the line; how long the place lasts
 	Most     int           // with Patience: a line with this many places gets no new one; 0 means no bound
 	Token    *Token        // with Patience: the token of an earlier Take for this key and job, or nil
-	Call     Call          // zero, or that of a Take that may be repeated, and has no Token
+	Call     Call          // zero, or the Call of a Take that may be repeated; such a Take has no Token
 }
 
 // Call is a call that may be repeated, also by another process, and at the same time. Copies have the same Owner, which

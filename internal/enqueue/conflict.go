@@ -112,7 +112,7 @@ func splitToken(tokens []joblock.Token, key string) (token joblock.Token, rest [
 	return tokens[i], slices.Concat(tokens[:i], tokens[i+1:]), true
 }
 
-// carried reports whether task carries the current token of the lock that the error held is about.
+// carried reports whether task carries the current token of the lock that held is about.
 func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.TaskInfo) (bool, error) {
 	tokens, err := c.tokensOf(ctx, task)
 	token, _, ok := splitToken(tokens, held.Key)

@@ -152,7 +152,7 @@ func (l *inLine) placed(t taken) error {
 	}
 	token := tokenOf(t)
 	if l.waits = t.Waits; l.waits != nil {
-		// A token without a fence: the fence of the take is that of another job's ownership.
+		// A token without a fence: the fence of the take belongs to another job's ownership.
 		var err error
 		if token, err = forKey(token, token.Key()); err != nil {
 			return err
@@ -214,7 +214,7 @@ func (l *inLine) proceed(ctx context.Context, err error) (done Result, _ error) 
 }
 
 // refusedPlace returns the error for a job that has got neither the key nor a place because of err. If a job of the
-// same name is in line, or has the key, its task most likely exists: then the error is that of asynq. Otherwise again is
+// same name is in line, or has the key, its task most likely exists: then the error is asynq's. Otherwise again is
 // true: a job of that name has just ended, and its worker is about to release the key.
 func (l *inLine) refusedPlace(ctx context.Context, err error) (again bool, _ error) {
 	var e *joblock.Error

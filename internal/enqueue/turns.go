@@ -18,11 +18,11 @@ const contendFor = 10 * time.Second
 // the key itself; see unique.proceed. The zero value is ready for use.
 type turns struct {
 	mu  sync.Mutex
-	has map[string]*turn // by key: those that a call has or waits for
+	has map[string]*turn // by key: the turns that calls have or wait for
 }
 
 type turn struct {
-	free  chan struct{} // has one element while no call has the turn; those that wait get it in their order
+	free  chan struct{} // has one element while no call has the turn; waiting calls get it in their order
 	calls int           // that have the turn or wait for it; turns.mu guards calls
 }
 

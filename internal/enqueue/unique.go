@@ -235,7 +235,7 @@ const (
 	soon          // in a moment, or not at all
 	active        // as soon, and the job's task is active
 	changes       // for as long as other calls are replacing the job, or are about to enqueue it
-	waits         // likewise, and the job's task waits: a lease on its lock is that of another call
+	waits         // likewise, and the job's task waits: a lease on its lock belongs to another call
 )
 
 // isContended reports whether the conflict is one with other calls that also replace the job: the lock has just changed

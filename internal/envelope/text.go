@@ -34,7 +34,7 @@ import (
 //
 // Numbers and tokens are separated by commas.
 //
-// Any addition needs a new version: a build that does not know the version leaves the task to those that do. The words
+// Any addition needs a new version: a build that does not know the version leaves the task to builds that do. The words
 // before "until start" must keep their places, and the first five numbers their meaning: see MayWait.
 //
 // Not JSON: a worker reads such a text before each job, and decoding JSON took longer than verifying the seal.

@@ -58,7 +58,7 @@ func (r *Ring) signer(ctx context.Context, id string) (signer, error) {
 	return r.find(ctx, id, true)
 }
 
-// cipher returns AES-256-GCM with random nonces, with a key derived from that of s.
+// cipher returns AES-256-GCM with random nonces, with a key derived from the key of s.
 func (s signer) cipher() cipher.AEAD {
 	block, err := aes.NewCipher(s.derive("encrypt.", ""))
 	if err == nil {

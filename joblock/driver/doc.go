@@ -260,7 +260,7 @@
 // Several readers share the index without knowing of each other. Due claims the entries that it returns: until the
 // claim has ended, no other Due returns these entries. The reader settles the entries before its claims end. A claim
 // that no reader settles ends by itself, and then the entry is due. A settled entry has no claim. A Settle changes an
-// entry only if the Mark is that of the entry's last Due, and the entry has neither been written nor settled since that
+// entry only if the Mark is from the entry's last Due, and the entry has neither been written nor settled since that
 // Due. So a late reader, or a repeated Settle, does no harm.
 //
 // Entries shows the index to people and tools. It claims nothing, so the keepers do not notice.

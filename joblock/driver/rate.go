@@ -45,17 +45,21 @@ type AdmitRequest struct {
 
 // AdmitReply is the answer to an AdmitRequest.
 type AdmitReply struct {
-	Outcome Outcome       // OK; Held: there is no opening; Foreign: the value at the key is of another program
-	Now     time.Time     // the store's clock, in microseconds
-	Start   int64         // OK of AdmitStart and AdmitTry: names the start
-	Wait    time.Duration // OK of AdmitStart: until the start. Held and AdmitLook: until the opening of ID. AdmitCall: until the next opening without a claim
-	Ahead   int           // as Wait: how many starts come first
-	Claim   bool          // of AdmitStart and AdmitTry: the ID had a claim. Held: it has one from Wait on, and no place in line
-	Called  []string      // of AdmitCall: the IDs, the first in line first
-	Waiting int           // length of the line
-	Claims  int           // IDs with a claim
-	Used    int           // starts in the last Period, at most Starts
-	Until   time.Time     // end of the delay in force, or zero
+	Outcome Outcome   // OK; Held: there is no opening; Foreign: the value at the key is of another program
+	Now     time.Time // the store's clock, in microseconds
+	Start   int64     // OK of AdmitStart and AdmitTry: names the start
+
+	// Wait is the time until the start for OK of AdmitStart, until the opening of ID for Held and AdmitLook, and until the
+	// next opening without a claim for AdmitCall.
+	Wait time.Duration
+
+	Ahead   int       // as Wait: how many starts come first
+	Claim   bool      // of AdmitStart and AdmitTry: the ID had a claim. Held: it has one from Wait on, and no place in line
+	Called  []string  // of AdmitCall: the IDs, the first in line first
+	Waiting int       // length of the line
+	Claims  int       // IDs with a claim
+	Used    int       // starts in the last Period, at most Starts
+	Until   time.Time // end of the delay in force, or zero
 
 	Starts int // the rate of the previous request with a rate, or 0
 	Period time.Duration
@@ -98,7 +102,7 @@ func (s *Rate) Expires(now time.Time) time.Time {
 	return time.UnixMicro(at + 1000)
 }
 
-// Admit does what req asks for, at the time now.
+// Admit does what req asks for. now is the store's clock.
 func (s *Rate) Admit(now time.Time, req AdmitRequest) AdmitReply {
 	t := now.UnixMicro()
 	r := AdmitReply{Outcome: OutcomeOK, Now: time.UnixMicro(t), Starts: s.Starts, Period: time.Duration(s.Period) * time.Microsecond}

@@ -13,9 +13,9 @@ type Record struct {
 	Reserved time.Duration // what is left of the reservation; 0 if the key is free
 	Since    time.Time     // when the last ownership began
 	Changed  time.Time     // when the key was last acquired, parked, taken back, resumed or ended
-	Renewed  time.Time     // when the lease began: with the last GRANT, Resume or Renew; zero if the key has none, because it is parked or an END has ended it
+	Renewed  time.Time     // when the lease began, by the last GRANT, Resume or Renew; zero if the key is parked or was released
 	TTL      time.Duration // the length of that lease
-	EndedAt  time.Time     // when the last ownership ended, by an END or because the reservation had run out; zero unless the key is free
+	EndedAt  time.Time     // when the last ownership ended, by an END or as its reservation ran out; zero unless the key is free
 	Holder   string        // label of the last holder
 	Job      string        // "queue/taskID" that the record is bound to, or ""
 	Ended    Ended         // how the last ownership ended

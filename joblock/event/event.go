@@ -21,10 +21,13 @@ type Event struct {
 	Reason string // given with the release
 	Err    error  // why the event happened
 
-	Waited    time.Duration // since the call found the key busy; 0 if the key was free at once
-	Held      time.Duration // since this process acquired, resumed or reclaimed the lock; for Overran: since the function began
-	Late      time.Duration // since the renewal was due; a renewal is due after a third of the lease
-	Remaining time.Duration // what is left of the holder's lease or, without a lease, of the reservation; for RateLimited: until the start; for HeldBack: until the pause ends by itself, or 0
+	Waited time.Duration // since the call found the key busy; 0 if the key was free at once
+	Held   time.Duration // since this process acquired, resumed or reclaimed the lock; for Overran: since the function began
+	Late   time.Duration // since the renewal was due; a renewal is due after a third of the lease
+
+	// Remaining is what is left of the holder's lease or, without a lease, of the reservation. For RateLimited it is the
+	// time until the start. For HeldBack it is the time until the pause ends by itself, or 0.
+	Remaining time.Duration
 
 	Prior     driver.Ended // how the previous ownership ended; EndedLapsed: its holder died or was cut off
 	Recovered bool         // the lock was resumed although its reservation had run out

@@ -32,8 +32,8 @@
 // few round trips, because the waiter asks for all n permits at once. So a limit of a hundred that is always reached is
 // a heavy load for the store.
 //
-// An acquisition that finds a permit taken stores n, for people, if n was not stored within twelve hours. That takes
-// one call more, and a record of its own, which the store remembers for a day.
+// An acquisition that finds a permit taken stores n, for display, unless n was stored within the last twelve hours.
+// That takes one call more, and a record of its own, which the store remembers for a day.
 package limit
 
 import (

@@ -41,7 +41,7 @@ type permits struct {
 	busySince time.Time      // when try found all permits taken; zero before then
 }
 
-// permit returns the options for one permit: those of the whole call, as a Part. The whole call bounds the wait and
+// permit returns the options with which the call takes one permit, as a Part. The whole call bounds the wait and
 // reports to the Observer.
 func (p *permits) permit() core.Options {
 	o := p.o

@@ -23,7 +23,7 @@ const (
 // has the number already. Only people read the record. A call that had to read the permits anyway has read old, so an
 // acquisition that gets a permit at once pays nothing.
 //
-// The record is that of a lock whose lease ends at once. The number is in its holder label, as the text of a
+// The record belongs to a lock whose lease ends at once. The number is in its holder label, as the text of a
 // keyspace.Said. So one call writes the record, and no release is needed. If the call fails, a later acquisition writes
 // the number.
 func (p *permits) recordSize(ctx context.Context, old driver.Record) {

@@ -128,7 +128,7 @@ func (s *store) acknowledgedAt(
 	return again
 }
 
-// follow sends cmds and a WAIT to addr, to which the node from has redirected them. The error is that of enough.
+// follow sends cmds and a WAIT to addr, to which the node from has redirected them. The error is from enough.
 //
 // follow makes a new connection. go-redis follows redirections too, but does not say on which connection. And the
 // cluster client may not know the node at addr yet.

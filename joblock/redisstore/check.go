@@ -29,7 +29,7 @@ import (
 // seconds. Apart from that, Check only reads: INFO, and CONFIG GET if the user may run it. A Note says what Check was
 // not allowed to read.
 //
-// An error means that the check is incomplete. The error is joblock.ErrInvalid if New did not make s, otherwise that of
+// An error means that the check is incomplete. The error is joblock.ErrInvalid if New did not make s, otherwise from
 // go-redis. The Report then has what Check found before the error.
 func Check(ctx context.Context, s driver.Store) (Report, error) {
 	own, ok := s.(*store)

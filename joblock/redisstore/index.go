@@ -137,7 +137,7 @@ func (s *store) Settle(ctx context.Context, entries []driver.Settlement) error {
 	return s.indexError(err)
 }
 
-// Entries implements driver.Store, with one ZSCAN. A cursor is that of ZSCAN.
+// Entries implements driver.Store, with one ZSCAN. A cursor is a cursor of ZSCAN.
 func (s *store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.EntriesPage, error) {
 	var page driver.EntriesPage
 	at := uint64(0)

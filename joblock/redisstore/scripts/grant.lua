@@ -4,7 +4,7 @@
 
 if heir_call then
   -- Without a subscriber, the waiter has died or will ask soon, so the lease ends with the place. An address with a tab
-  -- is that of a cluster, where a server knows only its own subscribers. A double tab says that this server should know
+  -- belongs to a cluster, where a server knows only its own subscribers. A double tab says that this server should know
   -- the waiter. If a server does not answer, the grant counts as heard.
   if push and not heir_job then
     local sure = string.find(push, '\t\t', 1, true)

@@ -473,7 +473,7 @@ elseif push then
   -- goes to the other channel, which has no hash tag, and so to all nodes. That may be because the server has no shard
   -- channels, because the slot moves, or because the waiter is dead or new.
   --
-  -- Without a subscriber there must be no SPUBLISH, because SPUBLISH ends some servers: see the method able in shards.go.
+  -- Without a subscriber there must be no SPUBLISH, because SPUBLISH crashes some servers: see the method able in shards.go.
   -- No waiter subscribes to a shard channel of such a server.
   --
   -- If the caller's ACL forbids PUBLISH, the grant stands all the same, and the waiter finds the grant by asking.
