@@ -32,7 +32,7 @@ func (l *Locker) core() *core.Locker { return (*core.Locker)(l) }
 // queues, and for the clean-up of calls whose outcome was unknown.
 //
 // Locks still held are lost, not released: their contexts are cancelled at once with cause ErrLost, and the store frees
-// the keys when the leases end. Release locks before Close if others need the keys at once.
+// the keys when the leases end. Release locks before Close if other callers need the keys at once.
 //
 // Every later call on the Locker returns ErrClosed, except Close. A second Close waits for the first, as long as the
 // ctx of the second lasts, and returns nil. If ctx ends first, Close returns the cause of ctx, and the remaining leases

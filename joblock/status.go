@@ -37,7 +37,7 @@ type Status struct {
 	Now      time.Time     `json:"-"`                 // when the store read the key; zero if the store does not know the key
 	Age      time.Duration `json:"-"`                 // time since Since; 0 unless owned
 	Lease    time.Duration `json:"-"`                 // what is left of the lease; 0 unless held
-	Reserved time.Duration `json:"-"`                 // time until others can get the key; 0 when free
+	Reserved time.Duration `json:"-"`                 // time until another owner can get the key; 0 when free
 	Ended    driver.Ended  `json:"ended,omitempty"`   // how the last ownership of a free key ended
 	Reason   string        `json:"reason,omitempty"`  // the reason that the release gave
 	Waiters  int           `json:"waiters,omitempty"` // calls and jobs in the queue; a dead waiter counts for a while; see jobs.Line

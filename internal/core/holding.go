@@ -57,7 +57,7 @@ type holding struct {
 	state lockState
 	doubt doubt
 
-	shared bool // others may know the owner token, and may ask the store how the lock ended
+	shared bool // other callers may know the owner token, and ask the store how the lock ended
 
 	renewing bool
 	underWay bool      // a renewal that renewalDue has returned is not answered yet
@@ -238,7 +238,7 @@ func (h *holding) lockerClosed() step {
 	return h.lose(&Error{Code: driver.CodeLost, Key: h.key, Detail: "its Locker was closed"})
 }
 
-// ownerShared means that others may know the owner token from now on.
+// ownerShared means that other callers may know the owner token from now on.
 func (h *holding) ownerShared() { h.shared = true }
 
 // remembered raises to at least d the time for which the store keeps the memo after the end of the lock.

@@ -310,7 +310,7 @@ func (j *janitor) release(batch []cleanup) []driver.Reply {
 	return replies
 }
 
-// finish drops the clean-ups that are settled, and puts each of the others on its list. After stop was called, failed
+// finish drops the clean-ups that are settled, and puts each of the remaining ones on its list. After stop was called, failed
 // has the clean-ups that never had an answer.
 func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (failed []cleanup) {
 	j.mu.Lock()

@@ -16,7 +16,7 @@ type Options struct {
 	NoRenew  bool
 	Holder   string        // default Config.Holder
 	Owner    string        // default: a random UUIDv4
-	Shared   bool          // the caller chose Owner, and others may know it
+	Shared   bool          // the caller chose Owner, and other callers may know it
 	Bounded  bool          // MaxWait was given
 	MaxWait  time.Duration // 0 with Bounded means no wait
 	Job      string        // for Resume: the job that the lock is bound to

@@ -24,13 +24,13 @@ type batch struct {
 	waiting map[string]func(slot string) // by job: gets the slot that the job has got
 }
 
-// park asks to park lock for the job at hand.
+// park asks to park lock for the job of b.d.
 func (b *batch) park(lock *joblock.Lock, parked func(joblock.Token, error)) {
 	b.locks, b.parked = append(b.locks, (*core.Lock)(lock)), append(b.parked, parked)
 	b.opts = append(b.opts, core.Park{Reserve: b.d.reserve(), Job: b.d.job})
 }
 
-// take asks for the key of t, or a place in its line, for the job at hand.
+// take asks for the key of t, or a place in its line, for the job of b.d.
 func (b *batch) take(t take, took func(taken)) {
 	t.Job, t.Reserve, t.Call = b.d.job, b.d.reserve(), b.d.call
 	b.takes, b.took = append(b.takes, t), append(b.took, took)

@@ -18,7 +18,7 @@ import (
 const maxItems = driver.MaxBatch
 
 // manySenders is how many tasks of one EnqueueMany are sent at a time. asynq sends each task in a round trip of its
-// own. More senders are hardly faster, and leave fewer connections of asynq's pool to others.
+// own. More senders are hardly faster, and leave fewer connections of asynq's pool to other calls.
 const manySenders = 16
 
 // errOtherUnknown is why EnqueueMany ends early although its context has not ended. It does not wrap the other task's

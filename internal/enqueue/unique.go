@@ -126,9 +126,9 @@ type unique struct {
 	taking
 	Unique
 
-	hasTurn      bool            // the enqueue goes on before others that may replace the job; see enter
+	hasTurn      bool            // the enqueue goes before other enqueues that may replace the job; see enter
 	old          *asynq.TaskInfo // the task that is being replaced
-	contendUntil time.Time       // when to give up replacing a job that others replace; zero before enter
+	contendUntil time.Time       // when to give up replacing a job that other calls replace; zero before enter
 }
 
 func (u *unique) keys() (named, alone []string) { return []string{u.Key}, []string{u.slot()} }
@@ -184,7 +184,7 @@ const (
 func (u *unique) proceed(ctx context.Context, err error) (Result, error) {
 	done, err := u.proceedQuietly(ctx, err)
 	if err == nil && u.OnConflict == CancelInProgress && u.delay() == 0 {
-		if nerr := (*core.Locker)(u.c.locks).Notify(ctx, u.Key); nerr != nil { // the worker of that job looks by itself, later
+		if nerr := (*core.Locker)(u.c.locks).Notify(ctx, u.Key); nerr != nil { // the worker of that job checks later, without a notice
 			u.c.logger.DebugContext(ctx, "handoff: could not notify the running job of a newer one", "key", u.Key, "err", nerr)
 		}
 	}

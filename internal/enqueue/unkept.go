@@ -176,7 +176,7 @@ func (c *Client) freeLeftovers(ctx context.Context, all []unkeptJob) (left []unk
 	if err != nil {
 		return all
 	}
-	var later []unkeptJob // looked up already: others come first the next time
+	var later []unkeptJob // looked up already: the other jobs come first the next time
 	lookups := 0
 	for _, j := range all {
 		own := sts[:len(j.fences)]

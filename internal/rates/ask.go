@@ -39,7 +39,7 @@ type Difference struct {
 const patience = 3
 
 // Ask asks for a start of id at all limits. If one of them has no opening, the start counts at none. Then id keeps a
-// place in the line of the limit with the longest wait, and comes first at the others, unless try is true. With a
+// place in the line of the limit with the longest wait, and comes first at the other limits, unless try is true. With a
 // single limit, Ask takes an opening within early, and waits for it in place. Check the limits first. With an error id
 // may have places.
 func Ask(ctx context.Context, locks *core.Locker, op, id string, limits []Limit, try bool, early time.Duration) (Answer, error) {
@@ -182,7 +182,7 @@ func Call(ctx context.Context, locks *core.Locker, op string, l Limit, most int,
 	return replies[0], nil
 }
 
-// admit sends reqs. An error is about one key at least; the others may have been served.
+// admit sends reqs. An error concerns at least one key; the other requests may have been served.
 func admit(ctx context.Context, locks *core.Locker, op string, reqs []driver.AdmitRequest) (replies []driver.AdmitReply, err error) {
 	key := reqs[0].Key
 	err = locks.Call(ctx, op, key, func(ctx context.Context, store driver.Store) (err error) {

@@ -172,7 +172,7 @@ func (r *Ring) current(ctx context.Context) ([]signer, error) {
 		r.mu.Lock()
 		if r.keys != nil {
 			if time.Since(r.lastReading) >= refresh {
-				r.beginLocked() // the next caller gets the answer; after Close none is needed
+				r.beginLocked() // the next caller gets the answer; after Close no answer is needed
 			}
 			signers := r.signers
 			r.mu.Unlock()
@@ -253,7 +253,7 @@ func (r *Ring) beginLocked() *reading {
 		defer r.mu.Unlock()
 		if err == nil {
 			r.keys, r.answered = slices.Clone(keys), l.number
-			r.signers = make([]signer, len(keys)) // not in place: others read the old slice
+			r.signers = make([]signer, len(keys)) // not in place: other goroutines read the old slice
 			for i, k := range keys {
 				r.signers[i] = newSigner(k.Secret[:])
 			}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Encrypt returns text in a form that only those who share the sealing key can read, for a place that others read too.
+// Encrypt returns text in a form that only those who share the sealing key can read, for a place that other programs read too.
 // Unlike Seal it hides the text. Errors are those of the store.
 func (r *Ring) Encrypt(ctx context.Context, text string) (string, error) {
 	signers, err := r.current(ctx)

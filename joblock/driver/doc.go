@@ -210,7 +210,7 @@
 // A Take that takes or keeps a place writes the job's entry in the index. So the later GRANT need not write one.
 //
 // A Take whose ownership has ended is a new Take, even with the same Nonce: the Take gets a new ownership, or a new
-// place behind all others.
+// place behind all other places.
 //
 // # Slots
 //

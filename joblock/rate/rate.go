@@ -73,7 +73,7 @@ type Limit struct {
 const maxNap = 5 * time.Second
 
 // Allow counts a start at all limits, or at none. It does not wait. The error matches joblock.ErrHeld if one of the
-// limits is used up, or if others wait for it; the *joblock.Error has the Key of that limit, and Remaining is the time
+// limits is used up, or if other callers wait for it; the *joblock.Error has the Key of that limit, and Remaining is the time
 // until the next opening. handoff.Refuse answers such an error with 429 and Retry-After. Other errors:
 // joblock.ErrInvalid for bad limits, joblock.ErrUnavailable, joblock.ErrClosed, and the cause of ctx.
 func Allow(ctx context.Context, locks *joblock.Locker, limits ...Limit) error {
@@ -138,7 +138,7 @@ func PushBack(ctx context.Context, locks *joblock.Locker, key string, d time.Dur
 // RetryAfter returns an error for a handler inside of worker.Worker.RateLimit to return when a provider has refused the
 // call for now. The Worker then pushes key back, as PushBack does, and snoozes the task for that time: at least a second,
 // at most 366 days. No retry is charged, and the job is the first to start afterwards. If the provider never stops
-// refusing, the job never ends: give the task a Deadline. From any other handler the error is an error like others.
+// refusing, the job never ends: give the task a Deadline. From any other handler the error is an ordinary error.
 func RetryAfter(key string, after time.Duration) error { return &rates.Refusal{Key: key, After: after} }
 
 // Status is the public state of the rate of a key.

@@ -136,7 +136,7 @@ func (m *merger) alone(ctx context.Context, b *bundle) {
 }
 
 // bundle is several commands for one pipeline. The hooks of the application's client see one of them only, unless the
-// merger has merged them with others.
+// merger has merged them with other calls.
 type bundle struct {
 	*redis.Cmd // the one that hooks see
 	cmds       []*redis.Cmd
@@ -205,7 +205,7 @@ func (m *merger) take() *pipeline {
 }
 
 // send sends p and then the further pipelines. A goroutine of its own runs send: the context of one caller
-// must not end the calls of others.
+// must not end the calls of other callers.
 func (m *merger) send(p *pipeline) {
 	for ; p != nil; p = m.take() {
 		if len(p.cmds) > 0 { // some caller still waits
