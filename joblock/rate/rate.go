@@ -145,7 +145,7 @@ func RetryAfter(key string, after time.Duration) error { return &rates.Refusal{K
 type Status struct {
 	Key        string        `json:"key"`
 	Starts     int           `json:"starts"`               // starts that the store allows in any Period: Burst
-	Period     time.Duration `json:"period"`               // Burst's part of Per, plus the margin; 0 if the key is not in use
+	Period     time.Duration `json:"period"`               // (Per + margin) * Burst / N; 0 if the key is not in use
 	Used       int           `json:"used"`                 // starts in the last Period
 	Waiting    int           `json:"waiting,omitempty"`    // jobs and calls in line
 	Next       time.Duration `json:"next,omitempty"`       // until a newcomer could start
