@@ -83,6 +83,8 @@ func (c *call) lockProblem(err error, e *joblock.Error) *problem.Problem {
 			case e.Code == problem.Closed:
 			case err == error(e) && errors.Is(e.Err, driver.ErrRefused): // the refused call was the only step of the request
 				p.Detail = "the store refused the call, and this attempt changed nothing"
+			case c.reads():
+				p.Detail = "the store did not answer"
 			default:
 				p.Detail = "it is unknown whether the call took effect"
 			}
@@ -93,6 +95,11 @@ func (c *call) lockProblem(err error, e *joblock.Error) *problem.Problem {
 	}
 	c.detail = err
 	return problem.New(http.StatusInternalServerError, problem.Internal, "a fault of the server, which its log describes")
+}
+
+// reads reports whether the request changes nothing.
+func (c *call) reads() bool {
+	return c.r != nil && (c.r.Method == http.MethodGet || c.r.Method == http.MethodHead)
 }
 
 // wholeSeconds rounds d up to whole seconds, at least 1.

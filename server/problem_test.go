@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -19,14 +20,17 @@ func TestDetailOfAnUnavailableStore(t *testing.T) {
 	refused := unavailable(fmt.Errorf("OOM: %w", driver.ErrRefused))
 	const unknown, nothing = "it is unknown whether the call took effect", "the store refused the call, and this attempt changed nothing"
 	for name, c := range map[string]struct {
-		err  error
-		want string
+		method string
+		err    error
+		want   string
 	}{
-		"no answer":          {unavailable(errors.New("i/o timeout")), unknown},
-		"refused":            {refused, nothing},
-		"a later step of it": {fmt.Errorf("the task was enqueued, but: %w", refused), unknown},
+		"no answer":           {http.MethodPost, unavailable(errors.New("i/o timeout")), unknown},
+		"no answer to a read": {http.MethodGet, unavailable(errors.New("i/o timeout")), "the store did not answer"},
+		"refused":             {http.MethodPost, refused, nothing},
+		"a refused read":      {http.MethodGet, refused, nothing},
+		"a later step of it":  {http.MethodPost, fmt.Errorf("the task was enqueued, but: %w", refused), unknown},
 	} {
-		p := (&call{}).problemOf(c.err)
+		p := (&call{r: &http.Request{Method: c.method}}).problemOf(c.err)
 		if p.Status != 503 || !p.Retryable || p.RetryAfter != time.Second || p.Detail != c.want {
 			t.Errorf("%s: %+v", name, p)
 		}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -259,6 +260,71 @@ func TestCheckFindsWhatIsWellNextToABadServer(t *testing.T) {
 	c = &check{}
 	if c.well("well:1", "role", "master"); c.has("role") {
 		t.Error("a role that is well counts as one that is not")
+	}
+}
+
+// A server that refuses the calls of a lock has answered: the Check is complete, and says which call was refused.
+func TestCheckOfAServerThatRefuses(t *testing.T) {
+	t.Parallel()
+	server := redistest.Shared(t)
+	for name, answer := range map[string]string{
+		"full":       "OOM command not allowed when used memory > 'maxmemory'.",
+		"a replica":  "READONLY You can't write against a read only replica.",
+		"no replica": "NOREPLICAS Not enough good replicas to write.",
+		"no disk":    "MISCONF Errors writing to the AOF file: No space left on device",
+	} {
+		rdb := server.Client(t)
+		rdb.AddHook(refusing{"evalsha", answer})
+		f := wantFinding(t, report(t, rdb), Fault, "writes")
+		if !strings.Contains(f.Found, "refused to acquire a lock: "+answer) {
+			t.Errorf("%s: %+v", name, f)
+		}
+		s := must(newStore(rdb, nil))
+		if all, err := Check(t.Context(), s); err != nil || all.Err() == nil {
+			t.Errorf("%s: %v, and the Report is no error", name, err)
+		}
+		s.Close()
+	}
+	noList := server.Client(t)
+	noList.AddHook(refusing{"scan", "NOPERM this user has no permissions to run the 'scan' command"})
+	s := must(newStore(noList, nil))
+	defer s.Close()
+	if _, err := s.List(t.Context(), driver.ListRequest{Count: 1}); !errors.Is(err, driver.ErrRefused) {
+		t.Errorf("List: %v, want driver.ErrRefused", err)
+	}
+}
+
+// refusing is a redis.Hook that answers the commands that begin with a name.
+type refusing struct{ name, answer string }
+
+func (r refusing) refuse(cmd redis.Cmder) error {
+	if !strings.HasPrefix(cmd.Name(), r.name) {
+		return nil
+	}
+	err := serverError(r.answer)
+	cmd.SetErr(err)
+	return err
+}
+
+func (r refusing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r refusing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := r.refuse(cmd); err != nil {
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (r refusing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if err := r.refuse(cmd); err != nil {
+				return err
+			}
+		}
+		return next(ctx, cmds)
 	}
 }
 

@@ -51,7 +51,7 @@ func (s *store) List(ctx context.Context, req driver.ListRequest) (driver.ListPa
 	count := min(cmp.Or(max(req.Count, 0), defaultListCount), maxListCount)
 	scanned := redis.NewScanCmd(ctx, nil, "scan", at.scan, "match", s.pattern(req.Prefix), "count", count)
 	if err := node.Process(ctx, scanned); err != nil {
-		return driver.ListPage{}, err
+		return driver.ListPage{}, refused(err)
 	}
 	names, scan := scanned.Val()
 	page := driver.ListPage{Records: make([]driver.Record, 0, len(names))}

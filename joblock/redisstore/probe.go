@@ -45,6 +45,12 @@ func (c *check) probe(ctx context.Context) error {
 		c.add(Finding{Fault, "", "replicas", err.Error(), "no lock can be acquired, and held locks will be lost",
 			"connect more replicas, or lower Config.Replicas"})
 		err = nil
+	case errors.Is(err, driver.ErrRefused): // full, a replica, loading
+		if !c.has("role") {
+			c.add(Finding{Fault, "", "writes", "the server refused to " + p.step + " a lock: " + err.Error(),
+				"such calls fail as long as the server refuses them", "do what the server's message calls for; other findings may name the cause"})
+		}
+		return nil
 	case err != nil:
 		err = fmt.Errorf("redisstore: check: %s: %w", p.step, err)
 	case p.deaf != "" && !c.has(pushRights.subject):
