@@ -85,7 +85,7 @@ func SafetyOf(findings []Finding, checks []Probe) Safety {
 		f := &findings[i]
 		switch {
 		case slices.Contains(elsewhere, f.Subject):
-		case f.Subject == "servers", f.Subject == "version" && f.Severity == Warning, f.Severity == Note && f.Subject == "permissions":
+		case f.Subject == "servers", f.Subject == "writes", f.Subject == "version" && f.Severity == Warning, f.Severity == Note && f.Subject == "permissions":
 			if dark == nil {
 				dark = f // it says itself that something is not known
 			}
