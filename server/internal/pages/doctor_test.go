@@ -45,7 +45,7 @@ func TestWhatTheDoctorSaysFirst(t *testing.T) {
 		"not looked at":       {nil, []string{"keeper", "cron"}, "unknown, because this server does not look", ""},
 		"a fault":             {[]ops.Finding{find(ops.Fault, "maxmemory-policy", "r:1", "x")}, nil, "no, because of maxmemory-policy r:1: found.", ""},
 		"away":                {[]ops.Finding{find(ops.Fault, "servers", "", "x")}, nil, "unknown, because of servers: found.", ""},
-		"full":                {[]ops.Finding{find(ops.Fault, "writes", "", "x")}, nil, "unknown, because of writes: found.", ""},
+		"refuses":             {[]ops.Finding{find(ops.Fault, "writes", "", "x")}, nil, "unknown, because of writes: found.", ""},
 		"no rights":           {[]ops.Finding{find(ops.Note, "permissions", "r:1", "x")}, []string{"appendonly"}, "unknown, because of permissions r:1: found.", ""},
 		"nothing on disk":     {[]ops.Finding{find(ops.Warning, "persistence", "r:1", "x"), find(ops.Note, "replication", "r:1", "x")}, nil, ops.SafeButRestart + ", because of persistence r:1: found.", ""},
 		"unsaid":              {[]ops.Finding{find(ops.Note, "persistence", "r:1", "x")}, nil, ops.SafeButMaybeRestart + ", because of persistence r:1: found.", ""},
