@@ -47,19 +47,23 @@ Exit codes in addition to those of "joblock help":
   joblock doctor --asynq redis://queues:6379/1 --asynq redis://queues:6379/2`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return s.withDesk(cmd, &o, func(ctx context.Context, d *desk, p *printer) error {
-				keeper, err := d.Keeper(ctx)
-				if err != nil && !ops.Denied(err) {
-					return err
-				}
-				if p.format == "table" {
-					d.introduce(ctx, p, s, keeper, err)
-				}
-				checkup, err := d.Doctor(ctx)
-				if err := tellReport(p, checkup, err); err != nil {
-					return err
-				}
-				return verdict(checkup.Findings, strict)
+			// A signal cancels the check of the servers, which then removes the lock that it has taken.
+			return untilSignal(cmd.Context(), func(ctx context.Context) error {
+				cmd.SetContext(ctx)
+				return s.withDesk(cmd, &o, func(ctx context.Context, d *desk, p *printer) error {
+					keeper, err := d.Keeper(ctx)
+					if err != nil && !ops.Denied(err) {
+						return err
+					}
+					if p.format == "table" {
+						d.introduce(ctx, p, s, keeper, err)
+					}
+					checkup, err := d.Doctor(ctx)
+					if err := tellReport(p, checkup, err); err != nil {
+						return err
+					}
+					return verdict(checkup.Findings, strict)
+				})
 			})
 		},
 	}
