@@ -368,7 +368,7 @@ func Example_unique() {
 		})
 	}
 	results, err := jobs.EnqueueMany(ctx, items) // up to 1,000
-	check(err)                                   // nothing was done
+	check(err)                                   // after an error nothing was done
 	for _, result := range results {
 		check(result.Err)
 	}

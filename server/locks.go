@@ -151,7 +151,8 @@ func (c *call) tooManyWaits() *problem.Problem {
 	return problem.New(http.StatusTooManyRequests, problem.Waits, "the lock is held, and at most %d requests may wait, of one caller at most %d", c.s.cfg.MaxWaiting, c.s.cfg.MaxWaitingEach).Again(time.Second)
 }
 
-// tooManyStreams is tooManyWaits for a call that holds a lock, or waits for something other than a single lock.
+// tooManyStreams refuses a call as tooManyWaits does, if the call would hold a lock, or wait for something other than a
+// single lock.
 func (c *call) tooManyStreams() *problem.Problem {
 	return problem.New(http.StatusTooManyRequests, problem.Waits, "at most %d requests may wait or hold locks, of one caller at most %d", c.s.cfg.MaxWaiting, c.s.cfg.MaxWaitingEach).Again(time.Second)
 }

@@ -201,7 +201,7 @@ func (l *Locker) Settings() Config {
 // Owns reports whether this Locker made k, which may be nil.
 func (l *Locker) Owns(k *Lock) bool { return l != nil && !k.none() && k.l == l }
 
-// Trusted returns for how long a lock is trusted whose lease lasts ttl: ttl less the margin; see Config.Margin.
+// Trusted returns for how long a lock whose lease lasts ttl is trusted: ttl less the margin; see Config.Margin.
 func (l *Locker) Trusted(ttl time.Duration) time.Duration { return ttl - l.cfg.margin(ttl) }
 
 // Now returns the time of the Locker's clock, with a monotonic reading.

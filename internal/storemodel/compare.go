@@ -88,7 +88,7 @@ func (m *model) clock(t time.Time) time.Time {
 	return m.instant(t).Truncate(time.Millisecond)
 }
 
-// compareRecords compares all records after a call, which has begun terms under the nonces in began.
+// compareRecords compares all records after a call. began has the nonce, by key, of each term that the call has begun.
 func (m *model) compareRecords(call string, began map[string]string) {
 	req := driver.InspectRequest{Keys: m.keys, Memo: true}
 	wants, err := m.mini.Inspect(m.ctx, req)

@@ -26,7 +26,7 @@ const (
 	// nativeAfter is how many calls that could be native a Store makes by script before it asks what the server can do.
 	// A process that ends after a few calls never asks.
 	nativeAfter = 16
-	// nativeAgain is how long a Store waits before it asks a server again that has refused.
+	// nativeAgain is how long a Store waits before it again asks a server that has refused.
 	nativeAgain = time.Minute
 	// contendedFor is how long calls for a key go by script after the key had waiters or was another process's.
 	contendedFor = 10 * time.Second

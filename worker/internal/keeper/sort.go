@@ -32,9 +32,9 @@ type unread struct {
 }
 
 // sort returns those entries whose locks need not be read, and the others. A lock need not be read if a list shows that
-// the lock's task waits, and the reservation is long enough: this Keeper has read the lock, or another Keeper has
-// settled the entry with Settled. Where the task may wait for its job's turn in line, the lock is read, because the
-// index does not show the turn.
+// the lock's task waits, and the reservation is known to be long enough, because this Keeper has read the lock, or
+// another Keeper has settled the entry with Settled. Where the task may wait for its job's turn in line, the lock is
+// read, because the index does not show the turn.
 func (k *Keeper) sort(now time.Time, due []jobs.Entry) (known []unread, others []jobs.Entry) {
 	k.known.age(now, 2*k.cfg.Reserve/readings)
 	for _, e := range due {
