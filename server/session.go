@@ -30,8 +30,8 @@ type ticket struct {
 	ID   string    `json:"i"`
 	Ends time.Time `json:"e"`
 
-	// Mark is the mark of the account in Accounts; see Accounts.mark. If the token of the account has changed, the
-	// session is no longer valid.
+	// Mark is what Accounts.mark returned when the session began. If the token of the account has changed since, so
+	// has the mark, and the session is no longer valid.
 	Mark string `json:"m,omitempty"`
 
 	// If Mark is "", the rights are those that the caller had when the session began.

@@ -35,8 +35,8 @@ type carrier struct {
 	started  bool          // the untilStart locks are released
 }
 
-// carry returns the carrier of a task whose envelope is env. The carrier's context has env and the author's retries.
-// The error is joblock.ErrInvalid if two tokens have the same key.
+// carry returns the carrier of a task whose envelope is env. The carrier's context has env, and the MaxRetry
+// that the task's author asked for. The error is joblock.ErrInvalid if two tokens have the same key.
 func (a *attempt) carry(env envelope.Envelope) (*carrier, error) {
 	a.tries.Budget = verdict.Budget(env, a.tries.Limit)
 	a.ctx = withRetries(withEnvelope(a.ctx, env), a.tries.Budget, a.tries.Limit)

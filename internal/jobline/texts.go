@@ -64,7 +64,7 @@ func RateOf(lastErr string) (key string, until time.Time, ok bool) {
 	return key, until, err == nil
 }
 
-// InArchive reports whether the task of info is in the archive only for the pause of a snooze.
+// InArchive reports whether the task of info is in the archive only because it is being snoozed by way of the archive.
 func InArchive(info *asynq.TaskInfo) bool {
 	return info.State == asynq.TaskStateArchived && strings.Contains(info.LastErr, ArchiveText)
 }

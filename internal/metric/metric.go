@@ -77,7 +77,7 @@ var (
 		[]float64{0.001, 0.01, 0.1, 1, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600},
 	}
 	RenewalLate = Metric{
-		"joblock.renewal.late", Histogram, "s", []string{Group}, "How late renewals were that were answered after two thirds of the lease.",
+		"joblock.renewal.late", Histogram, "s", []string{Group}, "How late renewals were, for those answered after two thirds of the lease.",
 		[]float64{0.1, 0.5, 1, 2.5, 5, 10, 20, 30, 60},
 	}
 	Held = Metric{
@@ -140,7 +140,7 @@ var (
 		"joblock.keeper.standby", Gauge, "{keeper}", nil, "How many keepers stand by.", nil,
 	}
 	KeeperAsked = Metric{
-		"joblock.keeper.asked.timestamp", Gauge, "s", []string{"holder"}, "When the store last answered the keeper which locks are due for a check, as Unix time.", nil,
+		"joblock.keeper.asked.timestamp", Gauge, "s", []string{"holder"}, "When the store last answered the keeper's question which locks are due for a check, as Unix time.", nil,
 	}
 	KeeperBehind = Metric{
 		"joblock.keeper.behind", Gauge, "", []string{"holder"}, "1 if the keeper does not keep up with its checks, so that locks are freed late.", nil,

@@ -68,8 +68,8 @@ func AcquirePermit(ctx context.Context, locks *joblock.Locker, token joblock.Tok
 }
 
 // FindPermit returns the permit that an earlier AcquirePermit with the same token has taken, with a new lease. found is
-// false if the owner of token has no permit. If a caller died while waiting, it may have several permits: FindPermit
-// releases all but one. Errors are those of Renew.
+// false if the owner of token has no permit. The owner may have several permits, if a caller died during AcquirePermit:
+// FindPermit releases all but one. Errors are those of Renew.
 func FindPermit(ctx context.Context, locks *joblock.Locker, token joblock.Token, n int) (g Grant, found bool, err error) {
 	st, err := limit.New(locks, n).Status(ctx, token.Key())
 	if err != nil {

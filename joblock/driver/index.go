@@ -58,7 +58,7 @@ type EntriesPage struct {
 	// behind the readers of the index are.
 	Due time.Time
 
-	// Progress is the share of the part that this page is, from 0 to 1. The sum over all pages of a part is about 1. If the
-	// Store does not know, Progress is 0.
+	// Progress says how much of the part this page covers, from 0 to 1. The sum over all pages of a part is about 1. If
+	// the Store does not know, Progress is 0.
 	Progress float64
 }

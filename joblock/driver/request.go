@@ -169,7 +169,7 @@ type ListPage struct {
 	// Next has the cursors of the pages that follow. After the first page, Next has at most one cursor.
 	Next []string
 
-	// Progress is the part of the whole list that this page is, from 0 to 1. The sum over all pages is about 1. If the
+	// Progress says how much of the whole list this page covers, from 0 to 1. The sum over all pages is about 1. If the
 	// Store does not know, Progress is 0.
 	Progress float64
 }

@@ -43,7 +43,7 @@ func Check(ctx context.Context, s driver.Store) (Report, error) {
 	case err == nil:
 		err = c.probe(ctx)
 	case denied(err): // no node was found to send anything to
-		c.add(Finding{Fault, "", "permissions", "this user may not find the servers: " + err.Error(), clusterRights.means, c.fix(err.Error())})
+		c.add(Finding{Fault, "", "permissions", "this user is not allowed to look up the servers: " + err.Error(), clusterRights.means, c.fix(err.Error())})
 		err = nil
 	}
 	c.report.sort()

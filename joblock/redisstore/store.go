@@ -23,8 +23,8 @@ const maxPrefixBytes = 64
 
 // Config configures a Store.
 type Config struct {
-	// Prefix stands before every key in Redis. A prefix is printable UTF-8 of at most 64 bytes, in a cluster without
-	// braces. Stores with different prefixes do not see each other's locks, with one exception. If one prefix begins
+	// Prefix stands before every key in Redis. A prefix is printable UTF-8 of at most 64 bytes. In a cluster, it must not
+	// contain braces. Stores with different prefixes do not see each other's locks, with one exception. If one prefix begins
 	// with the other, List of the Store with the shorter prefix shows the locks of both, except in a cluster. Default:
 	// "joblock:".
 	Prefix string

@@ -19,7 +19,7 @@ var queueCallCases = []testCase{
 		resumed := k.resume(k.resumeReq("key", "me", "q/job"))
 		k.want("resume", resumed, driver.OutcomeOK)
 		if r := k.wantState("key", driver.StateHeld); r.Owner != "me" || r.Waiters != 1 {
-			k.Errorf("record %+v, want it of me, with 1 waiter", r)
+			k.Errorf("record %+v, want me as the holder, with 1 waiter", r)
 		}
 		m.wantNothing("renew, park and resume")
 		k.free("key")

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// limits drops ticks of a Spec. All times are wall-clock times, and a tick counts by the latest time that the clock has
-// shown up to the tick: wallClock.reached. That time only grows, so each limit is one piece of elapsed time, even where
-// a clock goes back.
+// limits drops ticks of a Spec. All times are wall-clock times. A tick is compared by wallClock.reached: the latest time
+// that the clock has shown up to the tick. That time never goes back, so each limit covers one unbroken stretch of real
+// time, even where the clock goes back.
 type limits struct {
 	from, until int64      // drop ticks before from, and from until on
 	spans       []span     // what to leave out; after normalize sorted, with time between any two

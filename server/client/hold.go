@@ -196,8 +196,8 @@ func (h *Hold) Context(parent context.Context) (ctx context.Context, stop contex
 }
 
 // Release gives the lock back. The reason may be "". Errors are those of Client.Release, or Err if the Hold has ended.
-// After an error the lock may last until its lease ends, or its reservation if a closing server had parked it. To try
-// again, call Client.Release with Token.
+// After an error the lock may last until its lease ends or, if a closing server had parked the lock, until its reservation
+// ends. To try again, call Client.Release with Token.
 func (h *Hold) Release(ctx context.Context, reason string) error {
 	token, err := h.giveUp(ctx, errReleased)
 	if err != nil {

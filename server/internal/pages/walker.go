@@ -170,7 +170,7 @@ func (w *walker[T]) await(ctx context.Context) {
 	}
 }
 
-// refresh requests a walk at once. The share of the store's time stays the same.
+// refresh requests a walk at once. That walk takes the same share of the store's time as any other.
 func (w *walker[T]) refresh() {
 	select {
 	case w.again <- struct{}{}:

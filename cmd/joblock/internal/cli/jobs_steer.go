@@ -144,7 +144,7 @@ func ended(cmd *cobra.Command, done ops.ActionResult, job string) error {
 			error(&exitError{exitBusy, fmt.Errorf("the handler has not returned within %s, so the task %s stays; the same command waits again", ops.EndWait, job)}))
 	case ops.TaskOutcomeSnoozed:
 		return cmp.Or(acted(cmd, done, "the handler of %s has returned", job),
-			error(&exitError{exitBusy, fmt.Errorf("the handler has snoozed the task %s, which comes back after the pause, and was not archived; archive it then", job)}))
+			error(&exitError{exitBusy, fmt.Errorf("the handler has snoozed the task %s, so it was not archived; archive it when it is due again", job)}))
 	}
 	return acted(cmd, done, "the handler of %s was asked to stop", job)
 }

@@ -25,7 +25,7 @@ func TestTextOfAnEndedTask(t *testing.T) {
 		ops.TaskOutcomeOver:     {0, []string{"ended by itself"}},
 		ops.TaskOutcomeReplaced: {exitBusy, []string{"was asked to stop", "the task q/1 a; b was enqueued again"}},
 		ops.TaskOutcomeRunning:  {exitBusy, []string{"was asked to stop", "has not returned within 10s", "the same command waits again"}},
-		ops.TaskOutcomeSnoozed:  {exitBusy, []string{"has returned", "snoozed the task q/1 a; b, which comes back"}},
+		ops.TaskOutcomeSnoozed:  {exitBusy, []string{"has returned", "snoozed the task q/1 a; b, so it was not archived"}},
 	} {
 		var out bytes.Buffer
 		cmd := new(cobra.Command)
