@@ -37,7 +37,7 @@ type carried joblock.Locks
 func (c carried) engine() enqueue.How { return enqueue.Carry(c) }
 
 // Unique makes a job the only one of its key, or with Limit one of a few. The key is taken for the job in one step,
-// without waiting. From then on other jobs of the key are refused until the job is done, has finally failed or no
+// without waiting. From then on other jobs of the key are refused until the job is done, has failed for good or no
 // longer exists. The key does not lapse, however long the job waits and however often it is retried. If another job has
 // the key, OnConflict decides; the package comment has a table of all cases.
 //

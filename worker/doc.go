@@ -1,6 +1,6 @@
 // Package worker is the job side of a lock that travels with a task. It has two parts. The asynq middleware
 // Worker.Middleware resumes the locks that a task carries, renews them while the handler runs, and releases them when
-// the job is done or has finally failed. The keeper, Worker.RunKeeper, looks after the locks of tasks that no worker
+// the job is done or has failed for good. The keeper, Worker.RunKeeper, looks after the locks of tasks that no worker
 // runs.
 //
 //	w, err := worker.New(locks, asynq.NewInspector(redisOpt), nil)
