@@ -30,7 +30,8 @@ import (
 // not allowed to read.
 //
 // An error means that the check is incomplete. The error is joblock.ErrInvalid if New did not make s, otherwise from
-// go-redis. The Report then has what Check found before the error.
+// go-redis. The Report then has what Check found before the error. A server that refuses to take the lock, such as a
+// replica, is a Fault in the Report.
 func Check(ctx context.Context, s driver.Store) (Report, error) {
 	own, ok := s.(*store)
 	if !ok {

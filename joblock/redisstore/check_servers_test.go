@@ -164,10 +164,10 @@ func TestCheckFindsReplicas(t *testing.T) {
 	s := must(newStore(replica.Client(t), nil))
 	defer s.Close()
 	r, err := Check(ctx, s)
-	if err == nil || !strings.Contains(err.Error(), "READONLY") {
+	if err != nil {
 		t.Errorf("Check of a replica returned %v", err)
 	}
-	wantFinding(t, r, Fault, "role")
+	wantFinding(t, r, Fault, "role") // and none about the writes that the replica refuses
 }
 
 func TestCheckOfACluster(t *testing.T) {
