@@ -630,9 +630,7 @@ func (c *checkup) cron(ctx context.Context) error {
 			continue
 		}
 		now := c.keeper.Now.Time
-		for _, j := range jobs {
-			c.cronJob(cmp.Or(now, time.Now()), j)
-		}
+		c.cronJobs(cmp.Or(now, time.Now()), scope, jobs)
 		c.used = c.used || len(jobs)+len(nodes) > 0
 		c.cronNodes(scope, len(jobs), nodes)
 		if len(jobs)+len(nodes) == 0 {
@@ -649,6 +647,31 @@ func (c *checkup) cron(ctx context.Context) error {
 		c.well("cron", "", "no scheduler has run in the last year")
 	}
 	return nil
+}
+
+// mostCronJobs is how many cron jobs of a scope have their own Findings. While no node of a scope is up, there is something
+// to say of each of its jobs.
+const mostCronJobs = 20
+
+// cronJobs checks the cron jobs of a scope. If more than mostCronJobs have Findings, those with the worst ones are reported,
+// and the others are counted.
+func (c *checkup) cronJobs(now time.Time, scope string, jobs []CronJob) {
+	before := c.findings
+	var found [][]Finding // an element for each job that has Findings, the worst Finding first
+	for _, j := range jobs {
+		c.findings = nil
+		if c.cronJob(now, j); len(c.findings) > 0 {
+			slices.SortStableFunc(c.findings, worse)
+			found = append(found, c.findings)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b []Finding) int { return worse(a[0], b[0]) })
+	shown := min(len(found), mostCronJobs)
+	c.findings = append(before, slices.Concat(found[:shown]...)...)
+	if others := found[shown:]; len(others) > 0 {
+		c.add(others[0][0].Severity, "cron", scope, fmt.Sprintf("there are findings about %s", many(len(others), "more job")),
+			"they are not worse than those about the jobs that are named", "joblock cron ls --scope "+Shell(scope)+" shows all jobs")
+	}
 }
 
 func (c *checkup) cronJob(now time.Time, j CronJob) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -466,6 +467,42 @@ func TestRunsThatFailNowAndThen(t *testing.T) {
 			t.Errorf("%s: %q, want %q", states, got, want)
 		}
 	}
+}
+
+// The doctor names some jobs of a scope and counts the others, those with the least severe findings.
+func TestDoctorOfManyCronJobs(t *testing.T) {
+	staged(t, func(t *testing.T, s *stage) {
+		c := &checkup{Desk: s.Desk}
+		c.add(Note, "version", "", "before", "", "")
+		var jobs []CronJob
+		for i := range 5000 {
+			j := CronJob{Scope: "shop", Name: fmt.Sprintf("job-%04d", i)}
+			switch {
+			case i%2 == 0: // one that is well
+				j.Nodes = []string{"node-1"}
+			case i > 4900:
+				j.Overdue = Time{time.Now()}
+			}
+			jobs = append(jobs, j)
+		}
+		c.cronJobs(time.Now(), "shop", jobs[:2*mostCronJobs])
+		if n := len(c.findings); n != 1+mostCronJobs {
+			t.Fatalf("%d findings about %d jobs", n-1, mostCronJobs)
+		}
+		c.findings = c.findings[:1]
+		c.cronJobs(time.Now(), "shop", jobs)
+		if n := len(c.findings); n != 2+mostCronJobs || c.findings[0].Found != "before" {
+			t.Fatalf("%d findings: %+v", n, c.findings)
+		}
+		for i, f := range c.findings[1 : 1+mostCronJobs] {
+			if want := fmt.Sprintf("shop: job-%d", 4901+2*i); f.Severity != Fault || f.Node != want {
+				t.Errorf("finding %d is %+v, want a fault of %s", i, f, want)
+			}
+		}
+		if last := c.findings[1+mostCronJobs]; last.Severity != Fault || last.Found != "there are findings about 2480 more jobs" {
+			t.Errorf("the last is %+v", last)
+		}
+	})
 }
 
 // A function that ignores its context, and a task that does not end, are troubles and findings. A tick that has enqueued its

@@ -112,6 +112,12 @@ func (c *checkup) add(s Severity, subject, node, found, means, fix string) {
 	c.findings = append(c.findings, Finding{s, subject, node, visibleLines(found), visibleLines(means), visibleLines(fix)})
 }
 
+// worse compares Findings by severity: a Fault comes first.
+func worse(a, b Finding) int {
+	order := map[Severity]int{Fault: 0, Warning: 1, Note: 2}
+	return cmp.Compare(order[a.Severity], order[b.Severity])
+}
+
 // unread adds the Finding that something could not be checked. It returns err if further checks would be useless.
 func (c *checkup) unread(ctx context.Context, subject, node string, err error) error {
 	if ctx.Err() != nil || errors.Is(err, joblock.ErrClosed) {
@@ -162,8 +168,7 @@ func (c *checkup) well(subject, node, found string) {
 }
 
 func (c *checkup) whole() Report {
-	order := map[Severity]int{Fault: 0, Warning: 1, Note: 2}
-	slices.SortStableFunc(c.findings, func(a, b Finding) int { return cmp.Compare(order[a.Severity], order[b.Severity]) })
+	slices.SortStableFunc(c.findings, worse)
 	all := Report{Findings: append([]Finding{}, c.findings...), Checks: append([]Probe{}, c.wells...)}
 	for _, f := range c.findings {
 		all.Checks = append(all.Checks, Probe{f.Severity, f.Subject, f.Node, f.Found})
