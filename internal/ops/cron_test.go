@@ -492,7 +492,7 @@ func TestDoctorOfManyCronJobs(t *testing.T) {
 		c.findings = c.findings[:1]
 		c.cronJobs(time.Now(), "shop", jobs)
 		if n := len(c.findings); n != 2+mostCronJobs || c.findings[0].Found != "before" {
-			t.Fatalf("%d findings: %+v", n, c.findings)
+			t.Fatalf("%d findings, the first is %+v", n, c.findings[0])
 		}
 		for i, f := range c.findings[1 : 1+mostCronJobs] {
 			if want := fmt.Sprintf("shop: job-%d", 4901+2*i); f.Severity != Fault || f.Node != want {
