@@ -19,7 +19,7 @@ func TestForceFromThePages(t *testing.T) {
 	staged(t, PagesConfig{}, nil, func(s *stage) {
 		fence := s.fence(heldKey)
 		act := "act?" + url.Values{"do": {"force-release"}, "key": {heldKey}}.Encode()
-		page := s.open(act).has(http.StatusOK, "web1:71 has had the lock", "two may work at the same time", "The next in line has the key", "Type "+heldKey, `name="fence" value="`+fence+`"`)
+		page := s.open(act).has(http.StatusOK, "web1:71 has had the lock", "two holders may work at the same time", "The next in line has the key", "Type "+heldKey, `name="fence" value="`+fence+`"`)
 		page.lacks("Free if idle</a>")
 		form := []string{"do", "force-release", "key", heldKey, "fence", fence}
 		s.submit("act", form...).has(http.StatusUnprocessableEntity, "Say why")
