@@ -10,7 +10,7 @@ import (
 const farOff = 10 * 366 * 24 * time.Hour
 
 // longestDelay returns the longest pause of asynq.DefaultRetryDelayFunc after an attempt, including asynq's random part.
-// The parameter retried is how many retries were charged before the attempt.
+// retried is the number of retries that were charged before the attempt.
 func longestDelay(retried int) time.Duration {
 	n := float64(retried)
 	return time.Duration(math.Min(math.Pow(n, 4)+15+29*(n+1), farOff.Seconds())) * time.Second
