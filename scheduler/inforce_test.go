@@ -227,11 +227,12 @@ func TestOldNodesFollowTheNewSpec(t *testing.T) {
 		t := c.T
 		var r runs
 		start := time.Now()
-		boot := func(spec string) *node {
+		with := func(spec string) *node {
 			n := c.node(0)
 			n.add("job", spec, r.fn(n, sec))
-			return n.start()
+			return n
 		}
+		boot := func(spec string) *node { return with(spec).start() }
 		old, ops := boot("@every 10m"), c.admin()
 		wants := func(spec string, next time.Duration) {
 			t.Helper()
@@ -244,7 +245,9 @@ func TestOldNodesFollowTheNewSpec(t *testing.T) {
 			}
 		}
 		until(start, 12*min)
-		boot("@every 20s").cut()
+		unheard := with("@every 20s")
+		unheard.cut()
+		unheard.start()
 		until(start, 13*min)
 		next := boot("@every 20s")
 		until(start, 13*min+50*sec)
