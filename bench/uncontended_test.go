@@ -5,7 +5,6 @@ package bench
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/joblock/toolkit/internal/redistest"
@@ -52,13 +51,13 @@ func BenchmarkUncontended(b *testing.B) {
 	}
 }
 
-// inParallel calls do with each number below n, on so many goroutines.
+// inParallel calls do with each number below n, on so many goroutines. Each goroutine has the numbers of one remainder, so
+// its keys are its own if the number of keys is a multiple of goroutines: a goroutine that is held up meets no other.
 func inParallel(goroutines, n int, do func(i int)) {
-	var next atomic.Int64
 	var running sync.WaitGroup
-	for range goroutines {
+	for first := range goroutines {
 		running.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			for i := first; i < n; i += goroutines {
 				do(i)
 			}
 		})
