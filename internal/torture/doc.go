@@ -4,7 +4,8 @@
 //
 //	JOBLOCK_TORTURE=10m JOBLOCK_SEED=7 go test -v ./internal/torture
 //
-// On a server that has SET with IFEQ, some calls go without a script, and TestTorture fails if none does:
+// On a server that has SET with IFEQ, some calls go without a script, and TestTorture fails if none does. At any time
+// some of the processes make none, and processes that do take their place: a rolling change of the setting, back and forth.
 //
 //	make torture SERVER=redis-8
 //

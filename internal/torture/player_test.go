@@ -102,6 +102,7 @@ type plan struct {
 	Entry    []string          // where to begin: the server, the sentinels, the nodes
 	Via      map[string]string // the proxy before each server
 	Replicas int
+	Scripts  bool   // makes no native calls; see scriptsEvery
 	Ledger   string // a server for what is no lock
 	History  string // the file to write it to
 	Seed     uint64
@@ -130,7 +131,7 @@ func (p *plan) play() error {
 	}
 	rdb := p.client()
 	direct := redis.NewClient(&redis.Options{Addr: p.Ledger, MaxRetries: -1})
-	store := testkit.Must(redisstore.New(rdb, &redisstore.Config{Replicas: p.Replicas}))
+	store := testkit.Must(redisstore.New(rdb, &redisstore.Config{Replicas: p.Replicas, ScriptsOnly: p.Scripts}))
 	locks, err := joblock.New(store, p.Pace.config())
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 // process is killed another one takes its place.
 type slot struct {
 	t       *testing.T
+	n       int  // which of the places
 	plan    plan // of all its processes
 	dir     string
 	proxies []*redistest.Proxy
@@ -33,7 +34,7 @@ type slot struct {
 }
 
 func newSlot(t *testing.T, n int, r *rig, dir string, seed uint64) *slot {
-	s := &slot{t: t, dir: dir, plan: r.plan}
+	s := &slot{t: t, n: n, dir: dir, plan: r.plan}
 	s.plan.Name, s.plan.Seed, s.plan.Via = fmt.Sprintf("p%d", n), seed+uint64(n)<<32, make(map[string]string)
 	for _, addr := range r.servers {
 		proxy := redistest.NewProxy(t, addr)
@@ -59,6 +60,7 @@ func (s *slot) start() bool {
 	p := s.plan
 	p.Name = fmt.Sprintf("%s.%d", p.Name, s.started)
 	p.Seed += uint64(s.started)
+	p.Scripts = (s.n+s.started)%scriptsEvery == 0
 	p.History = filepath.Join(s.dir, p.Name)
 	text, err := json.Marshal(p)
 	if err != nil {

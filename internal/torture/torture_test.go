@@ -24,7 +24,13 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
-const processes = 4
+const (
+	processes = 4
+
+	// scriptsEvery makes every third process one that makes no native calls. The process that takes the place of a
+	// killed one makes them if that one did not, or may stop making them: a rolling change in both directions.
+	scriptsEvery = 3
+)
 
 // settings reads how long to run, and with which seed; share is a test's of the time
 // that is given to all.
