@@ -40,7 +40,7 @@ func Example_agents() {
 		before := messages.position(conversation)
 		err := answer(ctx, task, messages, conversation)
 		if errors.Is(context.Cause(ctx), worker.ErrSuperseded) {
-			// The newer run waits until this handler returns. ctx has ended: undo with a context of its own.
+			// The newer run waits until this handler returns. ctx has ended, so undo with another context.
 			return messages.rollback(context.WithoutCancel(ctx), conversation, before)
 		}
 		return err

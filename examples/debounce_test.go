@@ -20,7 +20,7 @@ func Example_debounce() {
 	task := asynq.NewTask("index", []byte(id))
 
 	// [debounce
-	// index runs when the document was not saved for 5 seconds, and at the latest a minute after the first save.
+	// index runs when the document has not been saved for 5 seconds, but at the latest a minute after the first save.
 	index := handoff.Debounce{Key: joblock.Key("index", id), Wait: 5 * time.Second, MaxWait: time.Minute}
 	done, err := p.Jobs.Enqueue(ctx, index, task)
 	// debounce]
@@ -44,7 +44,7 @@ func Example_debounce() {
 	// [move
 	done, err = p.Jobs.Job(ctx, joblock.Key("index", id)) // the job that waits; joblock.ErrNotFound if there is none
 	if err == nil {
-		err = p.Jobs.Reschedule(ctx, done, time.Now().Add(time.Hour)) // a time that has passed: at once
+		err = p.Jobs.Reschedule(ctx, done, time.Now().Add(time.Hour)) // a time in the past means at once
 	}
 	if err == nil {
 		err = p.Jobs.Withdraw(ctx, done)

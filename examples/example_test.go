@@ -65,7 +65,7 @@ func Example() {
 	})
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
-		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 		job, err := jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.MaxRetry(5)))
 		if err != nil {
 			handoff.Refuse(w, r, err)
@@ -146,7 +146,7 @@ func Example_process() {
 
 	answer := func(w http.ResponseWriter, r *http.Request) {
 		// [answer
-		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 		job, err := p.Jobs.Enqueue(r.Context(), handoff.Unique{Key: joblock.Key("report", id)}, task, asynq.MaxRetry(5))
 		if err != nil {
 			handoff.Refuse(w, r, err) // 429 with Retry-After, if the key is taken
@@ -169,7 +169,7 @@ func Example_process() {
 	})
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
-		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 		job, err := p.Jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", nil, asynq.MaxRetry(5)))
 		if err != nil {
 			handoff.Refuse(w, r, err)
@@ -193,7 +193,7 @@ func Example_process() {
 	// [cron
 	s, err := scheduler.New(p.Locks, &scheduler.Config{Scope: "shop"})
 	check(err)
-	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))))
 	p.Go(s.Run)
 	// cron]
@@ -302,7 +302,7 @@ func Example_schedule() {
 	s, err := scheduler.New(locks, &scheduler.Config{Scope: "shop"})
 	check(err)
 	check(s.Func("rollup", "0 3 * * *", rollup)) // rollup(ctx), on one node, every night
-	// MaxRetry, because asynq's default of 25 retries takes up to 20 days.
+	// Without MaxRetry, asynq's default of 25 retries could take up to 20 days.
 	check(s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil, asynq.MaxRetry(5)), asynq.Retention(time.Minute))))
 	// schedule]
 	_, err = admin.Of(s).Trigger(ctx, "rollup") // without waiting for 03:00
@@ -338,7 +338,7 @@ func Example_unique() {
 
 	// [unique
 	index := handoff.Unique{Key: joblock.Key("index", account), OnConflict: handoff.KeepLast}
-	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 	job, err := jobs.Enqueue(ctx, index, asynq.NewTask("index", changes, asynq.MaxRetry(5)))
 	check(err)
 	// unique]
@@ -346,7 +346,7 @@ func Example_unique() {
 	// [uniqueweb
 	routes.HandleFunc("POST /reports/{account}", func(w http.ResponseWriter, r *http.Request) {
 		report := handoff.Unique{Key: joblock.Key("report", r.PathValue("account"))}
-		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 		if _, err := jobs.Enqueue(r.Context(), report, asynq.NewTask("report", nil, asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err) // 429 and Retry-After if the account has one
 			return
@@ -362,7 +362,7 @@ func Example_unique() {
 	var items []handoff.Item
 	for _, account := range accounts {
 		items = append(items, handoff.Item{
-			// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+			// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 			Task: asynq.NewTask("report", nil, asynq.MaxRetry(5)),
 			How:  handoff.Unique{Key: joblock.Key("report", account), OnConflict: handoff.Skip},
 		})
@@ -452,7 +452,7 @@ func sequence(decision string) {
 	enqueue := func(customer, event string) (err error) {
 		// [sequence
 		webhooks := handoff.Sequence{Key: joblock.Key("webhooks", customer), HaltOnFailure: true}
-		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 		task := asynq.NewTask("webhook", []byte(event), asynq.TaskID(customer+"-"+event), asynq.MaxRetry(5))
 		_, err = sender.Enqueue(ctx, webhooks, task) // sender: a handoff.Client
 		// sequence]

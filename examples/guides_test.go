@@ -115,7 +115,7 @@ func Example_uniqueJobs() {
 	settings := handoff.Unique{Key: joblock.Key("settings", account), OnConflict: handoff.Replace} // the latest wins
 	index := handoff.Unique{Key: joblock.Key("index", account), OnConflict: handoff.KeepLast}      // one runs, the latest waits
 
-	// the latest ends the one that runs
+	// the latest cancels the one that runs
 	answer := handoff.Unique{Key: joblock.Key("answer", account), OnConflict: handoff.CancelInProgress}
 	// policies]
 	for _, u := range []handoff.Unique{invoice, refresh, settings, index, answer} {
@@ -166,7 +166,7 @@ func bill(ctx context.Context, tx transaction, p *toolkit.Process, invoice hando
 		return errors.Join(err, tx.Rollback())
 	}
 	if err := tx.Commit(); err != nil {
-		return errors.Join(err, p.Jobs.Withdraw(ctx, job)) // joblock.ErrBusy: it runs already, and finds no row
+		return errors.Join(err, p.Jobs.Withdraw(ctx, job)) // joblock.ErrBusy: the job already runs, and finds no row
 	}
 	return nil
 }
@@ -342,7 +342,7 @@ func Example_limits() {
 	for plan, n := range map[string]int{"free": 1, "pro": 5} {
 		tasks.Use(server.Worker.WithoutOverlapping(func(task *asynq.Task) string {
 			if task.Headers()["plan"] != plan {
-				return "" // another plan: another of these limits, or none
+				return "" // another plan, which has another limit or none
 			}
 			return joblock.Key("plan", plan, task.Headers()["tenant"])
 		}, &worker.OverlapConfig{MaxConcurrent: n}))
@@ -390,7 +390,7 @@ func Example_limits() {
 	// [carried
 	routes.HandleFunc("POST /exports/{account}", func(w http.ResponseWriter, r *http.Request) {
 		two := handoff.Unique{Key: joblock.Key("exports", r.PathValue("account")), Limit: 2}
-		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 		if _, err := p.Jobs.Enqueue(r.Context(), two, asynq.NewTask("export", nil, asynq.ProcessIn(time.Hour), asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err)
 			return
@@ -474,7 +474,7 @@ func Example_ownEnvelope() {
 	export := handoff.Unique{Key: joblock.Key("export", "acct-7")}
 	must(p.Jobs.Enqueue(context.Background(), export, asynq.NewTask("export", nil, asynq.MaxRetry(5))))
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil)
-	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 	_, err := p.Jobs.Enqueue(r.Context(), export, asynq.NewTask("export", nil, asynq.MaxRetry(5)))
 	guard.Refuse(w, r, err)
 	fmt.Println(w.Body, w.Header().Get("Retry-After") != "")
@@ -494,7 +494,7 @@ func Example_cronInKubernetes() {
 	s, err := scheduler.New(p.Locks, &scheduler.Config{Scope: "shop"})
 	check(err)
 	check(s.Func("rollup", "CRON_TZ=Europe/Berlin 0 3 * * *", rollup)) // the spec of a CronJob, with its timeZone
-	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 	check(s.Task("digest", "@every 1m", asynqtick.EnqueueWith(p.Jobs, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))))
 	p.Go(s.Run)
 	// kubernetes]
@@ -527,7 +527,7 @@ func Example_webhooks() {
 			return
 		}
 		line := handoff.Sequence{Key: joblock.Key("webhooks", customer), MaxWaiting: 10_000}
-		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 		task := asynq.NewTask("webhook", body, asynq.TaskID(joblock.Key(customer, event)), asynq.Retention(72*time.Hour), asynq.MaxRetry(5))
 		_, err = p.Jobs.Enqueue(r.Context(), line, task)
 		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) { // a conflict: the event is there already
@@ -586,12 +586,12 @@ func Example_longJobs() {
 			return errNoLock
 		}
 		id, _ := asynq.GetTaskID(ctx)
-		left, err := memo.Load(ctx, lock) // by an earlier attempt, or by an earlier job
+		left, err := memo.Load(ctx, lock) // written by an earlier attempt, or by an earlier job
 		if err != nil {
 			return err
 		}
 		page := 0
-		_, _ = fmt.Sscanf(string(left), id+" %d", &page) // of this job, or none
+		_, _ = fmt.Sscanf(string(left), id+" %d", &page) // page stays 0 unless this job wrote the memo
 		for ; page < pages; page++ {
 			if err := importPage(ctx, page, lock.Fence()); err != nil { // give up when ctx ends
 				return err

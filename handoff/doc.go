@@ -4,7 +4,7 @@
 //	mux.Handle("POST /exports", handoff.Middleware(locks, claim)(http.HandlerFunc(
 //		func(w http.ResponseWriter, r *http.Request) {
 //			lock, _ := joblock.FromContext(r.Context())
-//			// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+//			// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 //			if _, err := jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", payload, asynq.MaxRetry(5))); err != nil {
 //				handoff.Refuse(w, r, err)
 //				return

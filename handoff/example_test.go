@@ -128,7 +128,7 @@ func ExampleClient_Enqueue() {
 	if err != nil {
 		panic(err)
 	}
-	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 	task := asynq.NewTask("export", []byte(`{"account":"acct-7"}`), asynq.TaskID("export-1"), asynq.MaxRetry(5))
 	job, err := jobs.Enqueue(ctx, handoff.Carry(lock), task, asynq.Queue("low"))
 	if err != nil {
@@ -217,7 +217,7 @@ func ExampleClient_EnqueueMany() {
 	var items []handoff.Item
 	for _, account := range accounts {
 		items = append(items, handoff.Item{
-			// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+			// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 			Task: asynq.NewTask("report", []byte(account), asynq.MaxRetry(5)),
 			Opts: []asynq.Option{asynq.Queue("low")},
 			How:  handoff.Unique{Key: joblock.Key("report", account)},

@@ -60,7 +60,7 @@ func Example() {
 
 	client := asynq.NewClient(redisOpt)
 	defer client.Close()
-	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 	if _, err := client.Enqueue(asynq.NewTask("export", nil, asynq.MaxRetry(5))); err != nil {
 		log.Fatal(err)
 	}

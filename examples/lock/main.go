@@ -31,7 +31,7 @@ func run(ctx context.Context, addr string, work func(context.Context) error) (er
 	if err != nil {
 		return err
 	}
-	locks, err := joblock.New(store, nil) // one for a process
+	locks, err := joblock.New(store, nil) // one per process
 	if err != nil {
 		return err
 	}

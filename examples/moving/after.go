@@ -43,7 +43,7 @@ func HandOverAfter(ctx context.Context, locks *joblock.Locker, jobs *handoff.Cli
 		return err
 	}
 	defer lock.Release(context.WithoutCancel(ctx)) // only if there is no job
-	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 	_, err = jobs.Enqueue(ctx, handoff.Carry(lock), asynq.NewTask("export", []byte(key), asynq.MaxRetry(5)))
 	return err
 }

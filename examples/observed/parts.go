@@ -53,7 +53,7 @@ func (all *parts) web(ctx context.Context, address string) (url string, err erro
 	})))
 	routes.HandleFunc("POST /webhooks/{shop}", func(w http.ResponseWriter, r *http.Request) {
 		line := handoff.Sequence{Key: joblock.Key("webhooks", r.PathValue("shop")), MaxWaiting: 12}
-		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 		_, err := p.Jobs.Enqueue(r.Context(), line, asynq.NewTask("webhook", []byte(r.PathValue("shop")), asynq.MaxRetry(5)))
 		if err != nil {
 			handoff.Refuse(w, r, err)

@@ -274,7 +274,7 @@ func TestGuard(t *testing.T) {
 		return nil
 	}
 
-	guard := &handoff.Guard{Locks: locks} // one for a process
+	guard := &handoff.Guard{Locks: locks} // one per process
 	err := guard.Do(ctx, handoff.Claim{Key: joblock.Key("export", account)}, func(ctx context.Context) error {
 		return served(ctx) // the handler: joblock.FromContext(ctx) has the lock
 	})

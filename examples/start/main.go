@@ -61,7 +61,7 @@ func run(ctx context.Context, redisOpt asynq.RedisConnOpt, listener net.Listener
 	routes := http.NewServeMux()
 	routes.Handle("POST /exports/{account}", perAccount(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock, _ := joblock.FromContext(r.Context())
-		// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+		// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 		if _, err := p.Jobs.Enqueue(r.Context(), handoff.Carry(lock), asynq.NewTask("export", []byte(r.PathValue("account")), asynq.MaxRetry(5))); err != nil {
 			handoff.Refuse(w, r, err)
 			return

@@ -16,7 +16,7 @@ import (
 func ExampleEnqueue() {
 	var s *scheduler.Scheduler
 	var client *asynq.Client
-	// MaxRetry, because asynq's default of 25 retries takes up to 20 days.
+	// Without MaxRetry, asynq's default of 25 retries could take up to 20 days.
 	err := s.Task("digest", "@every 1m", asynqtick.Enqueue(client, asynq.NewTask("digest", nil, asynq.MaxRetry(5)), asynq.Retention(time.Minute)))
 	_ = err
 }
@@ -25,7 +25,7 @@ func ExampleEnqueue() {
 func ExampleEnqueueWith() {
 	var s *scheduler.Scheduler
 	var jobs *handoff.Client
-	// MaxRetry, because asynq's default of 25 retries would keep the key for up to 20 days.
+	// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 	digest := asynqtick.EnqueueWith(jobs, handoff.Unique{Key: "digest"}, asynq.NewTask("digest", nil, asynq.MaxRetry(5)))
 	err := s.Task("digest", "@every 1m", digest)
 	_ = err
@@ -49,7 +49,7 @@ func ExampleTasks() {
 	var s *scheduler.Scheduler
 	var rdb redis.UniversalClient
 	tasks := asynqtick.New(s, rdb)
-	// MaxRetry, because asynq's default of 25 retries takes up to 20 days.
+	// Without MaxRetry, asynq's default of 25 retries could take up to 20 days.
 	err := tasks.Add("digest", "@every 1m", asynq.NewTask("digest", nil, asynq.MaxRetry(5)), []asynq.Option{asynq.Retention(time.Minute)})
 	_ = err
 	go tasks.Show(ctx, 0)
