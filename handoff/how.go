@@ -166,9 +166,9 @@ type Sequence struct {
 
 	// LimitName names the limit, so that an operator can set it at run time, with "joblock limits set". Limit is the
 	// value until then. Name a resource, like "provider-acme": any number of sequences and other limits may have the
-	// same name. A change reaches all processes within a second: with a larger value more jobs start, and with a
-	// smaller one the jobs that run go on, and the next ones start when fewer run than the value says. At most
-	// 128 bytes; HaltOnFailure must be false.
+	// same name. A change reaches all processes within a second: with a larger value more jobs start. A smaller value
+	// does not stop running jobs, so until the earlier ones have ended, more jobs may run than the value allows. At
+	// most 128 bytes; HaltOnFailure must be false.
 	LimitName string
 
 	// MaxWaiting bounds the line: if this many jobs and processes wait, no further job is enqueued. 0 means no bound.
