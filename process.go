@@ -50,8 +50,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Process is what one process needs for its locks. Make a Process with New, and Close it when the process stops. A
-// Process is safe for concurrent use. Do not close its fields, and do not change them.
+// Process holds everything that one operating-system process needs for its locks. Make a Process with New, and Close it
+// when the program stops. A Process is safe for concurrent use. Do not close its fields, and do not change them.
 type Process struct {
 	Redis     redis.UniversalClient
 	Locks     *joblock.Locker
@@ -67,15 +67,15 @@ type Process struct {
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	servers []*Server
-	failed  []error // of functions of Go and of keepers
+	failed  []error // errors of functions of Go, of keepers and of Shutdown
 }
 
-// New returns a Process on the Redis of redisOpt. New connects to nothing: use Ping to find out whether Redis answers.
-// cfg may be nil. Jobs, Client, Inspector and the servers of NewServer share one go-redis client with the options in
-// redisOpt. The locks have connections of their own, with the same options.
+// New returns a Process on the Redis of redisOpt. New does not connect to Redis: use Ping to find out whether Redis
+// answers. cfg may be nil. Jobs, Client, Inspector and the servers of NewServer share one go-redis client with the
+// options in redisOpt. The locks have connections of their own, with the same options.
 //
-// An error matches joblock.ErrInvalid: redisOpt is nil or makes no go-redis client, or a field of cfg is out of bounds.
-// NewServer checks Config.Worker.
+// New returns joblock.ErrInvalid if redisOpt is nil or makes no go-redis client, or if a field of cfg is out of bounds.
+// NewServer, not New, checks Config.Worker.
 func New(redisOpt asynq.RedisConnOpt, cfg *Config) (*Process, error) {
 	if redisOpt == nil {
 		return nil, invalid(opNew, "the options of asynq are nil")
@@ -95,7 +95,7 @@ func New(redisOpt asynq.RedisConnOpt, cfg *Config) (*Process, error) {
 
 // NewFromRedisClient is like New, but uses an existing go-redis client, as asynq.NewClientFromRedisClient does. Jobs,
 // Client, Inspector and the servers share rdb, and the locks have connections of their own with its options. Close does
-// not close rdb. The error is also joblock.ErrInvalid if rdb is nil.
+// not close rdb. NewFromRedisClient also returns joblock.ErrInvalid if rdb is nil.
 func NewFromRedisClient(rdb redis.UniversalClient, cfg *Config) (*Process, error) {
 	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid(opNew, "the Redis client is nil")
@@ -154,11 +154,12 @@ func (p *Process) open(cfg *Config) error {
 	return nil
 }
 
-// Ping pings asynq's Redis and reads the record of a lock that is never taken, to find out whether the process can do
-// its work.
+// Ping pings asynq's Redis and reads the record of a lock that is never taken, to find out whether asynq and the locks
+// can be used.
 //
 //	joblock.ErrInvalid      p was not made by New
-//	joblock.ErrUnavailable  Redis or the Store has not answered within five seconds, or refuses: a wrong address or password
+//	joblock.ErrUnavailable  Redis or the Store did not answer within five seconds, or refused the call: for example, the
+//	                        address or the password is wrong
 //	joblock.ErrClosed       after Close
 //	the cause of ctx        ctx has ended
 func (p *Process) Ping(ctx context.Context) error {
@@ -190,7 +191,7 @@ func (p *Process) Ping(ctx context.Context) error {
 	return fmt.Errorf("toolkit: %w", err)
 }
 
-// address returns where rdb finds its Redis, as far as rdb says.
+// address returns the address of the Redis of rdb, as far as rdb reveals it.
 func address(rdb redis.UniversalClient) string {
 	switch c := rdb.(type) {
 	case *redis.Client:
@@ -202,7 +203,7 @@ func address(rdb redis.UniversalClient) string {
 }
 
 // Go calls f in a goroutine. The context of f ends when Close begins, and Close waits for f: p.Go(s.Run) runs a
-// scheduler. An error of f is logged at once, and joined to the error of Close. After Close, Go does not call f.
+// scheduler. An error of f is logged at once, and Close returns it too. After Close, Go does not call f.
 func (p *Process) Go(f func(ctx context.Context) error) {
 	if !p.made() {
 		return
@@ -214,10 +215,10 @@ func (p *Process) Go(f func(ctx context.Context) error) {
 	})
 }
 
-// Close ends all parts, in the order in the package comment. ctx bounds the wait: give it some seconds more than the
-// longer of the ShutdownTimeout of asynq.Config, 8 s by default, and, if Go runs a Scheduler, of scheduler.Config.Grace,
-// 30 s by default. What still runs then is cut off. A second Close does nothing and returns nil, and so does Close of a
-// nil Process.
+// Close ends all parts, in the order that the package comment gives. ctx bounds the wait. Give ctx a few seconds more
+// than asynq.Config.ShutdownTimeout, 8 s by default, and, if Go runs a Scheduler, more than scheduler.Config.Grace, 30
+// s by default. When ctx ends, Close no longer waits for what still runs. A second Close does nothing and returns nil,
+// and so does Close of a nil Process.
 func (p *Process) Close(ctx context.Context) error {
 	if !p.made() {
 		return nil
@@ -254,7 +255,7 @@ func (p *Process) Close(ctx context.Context) error {
 // made reports whether New made p.
 func (p *Process) made() bool { return p != nil && p.life != nil }
 
-// fail logs an error of the background task what. Close returns it.
+// fail logs err, the error of the background task that what names. Close returns the error too.
 func (p *Process) fail(what string, err error) {
 	p.logger.Error("toolkit: "+what+" has failed", "err", err)
 	p.mu.Lock()

@@ -472,11 +472,11 @@ func TestShutdownWithAStubbornHandler(t *testing.T) {
 	enqueue(t, p, "k")
 	<-started
 	s.Shutdown()
-	if text := log.String(); !strings.Contains(text, "a handler runs 1ms after the end of its context") {
+	if text := log.String(); !strings.Contains(text, "a handler still runs 1ms after the end of its context") {
 		t.Errorf("the log has %s", text)
 	}
 	close(end)
-	if err := closeIt(p); err == nil || !strings.Contains(err.Error(), "a handler runs") {
+	if err := closeIt(p); err == nil || !strings.Contains(err.Error(), "a handler still runs") {
 		t.Errorf("Close: %v", err)
 	}
 }

@@ -27,17 +27,17 @@ type Server struct {
 	Worker *worker.Worker // for WithoutOverlapping
 
 	p        *Process
-	patience time.Duration // of settle
+	patience time.Duration // how long settle waits
 	started  atomic.Bool
 	once     sync.Once
 	keeper   sync.WaitGroup
 }
 
-// NewServer returns a Server on the Process's Redis. cfg is as for asynq.NewServer, and goes through Worker.Configure.
-// Config.Worker of the Process configures the Worker. A process may have several Servers. Errors:
+// NewServer returns a Server on the Redis of p. cfg is as for asynq.NewServer; worker.Worker.Configure completes it.
+// Config.Worker of p configures the Server's Worker. A Process may have several Servers. Errors:
 //
-//	joblock.ErrInvalid  a field of Config.Worker is out of bounds, GroupGracePeriod is below a second, where asynq.NewServer
-//	                    panics, or p was not made by New
+//	joblock.ErrInvalid  a field of Config.Worker is out of bounds, GroupGracePeriod is below a second, for which
+//	                    asynq.NewServer would panic, or p was not made by New
 //	joblock.ErrClosed   NewServer was called after Close
 func (p *Process) NewServer(cfg asynq.Config) (*Server, error) {
 	const op = "new server"
@@ -88,7 +88,8 @@ func (s *Server) ready() error {
 // handler: middlewares of an asynq.ServeMux, such as WithoutOverlapping, run inside of it. Register them before Start.
 // If handler already has the Middleware, nothing changes. Process.Close shuts the server down.
 //
-// Errors are those of asynq.Server.Start, and joblock.ErrClosed after Process.Close. Redis need not be there: see Ping.
+// Errors are those of asynq.Server.Start, and joblock.ErrClosed after Process.Close. An unreachable Redis is not an
+// error: see Ping.
 func (s *Server) Start(handler asynq.Handler) error {
 	handler = s.around(handler)
 	s.p.mu.Lock() // Close shuts down only started servers
@@ -105,7 +106,8 @@ func (s *Server) Start(handler asynq.Handler) error {
 }
 
 // Run does what Start does, waits for a signal to exit as asynq.Server.Run does, and then does what Shutdown does.
-// Errors are those of Start, and an error if a handler has not returned in time, as in Shutdown.
+// Errors are those of Start. Run also returns an error if a handler has not returned ten seconds after its context has
+// ended.
 func (s *Server) Run(handler asynq.Handler) error {
 	handler = s.around(handler)
 	s.p.mu.Lock()
@@ -128,9 +130,9 @@ func (s *Server) Run(handler asynq.Handler) error {
 // that still run and does not wait for them. Shutdown waits until they have settled their locks: parked them for the
 // next attempt, or released them. Then it ends the keeper.
 //
-// If a handler has not returned ten seconds after its context has ended, Shutdown logs an ERROR, and the error of
-// Process.Close has it. The handler's lock is settled when it returns, and free for the next attempt when its lease
-// ends. Before Start, Shutdown does nothing.
+// If a handler has not returned ten seconds after its context has ended, Shutdown logs an ERROR, which Process.Close
+// returns too. The handler's lock is settled if the handler does return. Otherwise the next attempt can have the lock
+// when the lease ends. Before Start, Shutdown does nothing.
 func (s *Server) Shutdown() {
 	s.Server.Shutdown()
 	if !s.started.Load() {
@@ -144,12 +146,12 @@ func (s *Server) Shutdown() {
 // settle closes the Worker, and waits for at most patience.
 func (s *Server) settle() error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), s.patience,
-		fmt.Errorf("a handler runs %s after the end of its context", s.patience))
+		fmt.Errorf("a handler still runs %s after the end of its context", s.patience))
 	defer cancel()
 	return s.close(ctx)
 }
 
-// around returns handler wrapped in the Worker's Middleware, or nil for nil, which asynq refuses.
+// around returns handler wrapped in the Worker's Middleware. A nil handler stays nil, which asynq refuses.
 func (s *Server) around(handler asynq.Handler) asynq.Handler {
 	if handler == nil {
 		return nil
