@@ -8,7 +8,8 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Config configures a Locker. The zero value of each field means its default. A value out of bounds is ErrInvalid.
+// Config configures a Locker. The zero value of each field means its default. New returns ErrInvalid for a value that
+// is out of bounds.
 type Config struct {
 	// TTL is how long a lease lasts, at least a millisecond. A holder renews its lease every third of the TTL. The lock of
 	// a holder that has crashed is free again after one TTL. New logs a warning for a TTL below one second, which leaves
@@ -39,32 +40,32 @@ type Config struct {
 	// released it, no Token was made of it, it has no memo, and it was acquired without the options Owner and Retain.
 	Retain time.Duration
 
-	// JobGrace is the time from a Park for a job until jobs.Due first shows the lock, at most half of the reservation. By
-	// then most jobs have ended and cost a keeper nothing, and the tasks of the other jobs, which are enqueued after the
-	// Park, are in the queue. From a millisecond to 366 days. Default 20 s.
+	// JobGrace is the time from a Park for a job until jobs.Due first shows the lock, at most half of the reservation.
+	// By then most jobs have ended, so a keeper need not look at them, and the tasks of the other jobs have been
+	// enqueued. From a millisecond to 366 days. Default 20 s.
 	JobGrace time.Duration
 
-	// Poll is how often a waiting Acquire asks the store if no push arrives, give or take a quarter. If a lease has fewer than
-	// six polls, Acquire asks six times in a lease instead. A lost push costs at most one Poll. A waiter that died keeps
-	// its place in the queue for three polls. A shorter Poll means more calls to the store. From a millisecond to an hour.
-	// Default 4 s.
+	// Poll is the interval at which a waiting Acquire asks the store if no push arrives, give or take a quarter. If a
+	// sixth of the lease is shorter than Poll, that is the interval, except for waiters far back in line. A lost push
+	// delays a waiter by at most one Poll. A waiter that died keeps its place in the queue for three polls. A shorter
+	// Poll means more calls to the store. From a millisecond to an hour. Default 4 s.
 	Poll time.Duration
 
 	// WatchForced lets a holder find out at once that ForceRelease has taken its lock, instead of at its next renewal. It
 	// costs one connection for each Locker, from its first lock on.
 	WatchForced bool
 
-	// CallTimeout bounds every call to the store, give or take an eighth. The deadline of the caller's context ends a call
-	// earlier. Cancelling that context does not always end a call that waits for its answer. A waiting Acquire fails
-	// CallTimeout after its first call without an answer. From a millisecond to an hour. Default 3 s.
+	// CallTimeout bounds every call to the store, give or take an eighth. An earlier deadline of the caller's context
+	// ends a call earlier. Cancelling that context does not always end a call that waits for its answer. A waiting
+	// Acquire fails when the store has not answered it for CallTimeout. From a millisecond to an hour. Default 3 s.
 	CallTimeout time.Duration
 
 	// Holder labels this process's locks for people, in at most 256 bytes. Status, List and the errors of other callers
 	// show the label. Default "host:pid".
 	Holder string
 
-	// Logger logs lost locks and clean-ups that failed, and never an owner token. Default slog.Default(). JSON leaves out
-	// the Logger, the Observer and the Tracer.
+	// Logger logs lost locks and clean-ups that failed, and never an owner token. Default slog.Default(). The JSON of a
+	// Config leaves out Logger, Observer and Tracer.
 	Logger *slog.Logger `json:"-"`
 
 	// Secrets seal the locks that tasks carry in packages handoff and worker, so that a program that may only enqueue
@@ -76,7 +77,8 @@ type Config struct {
 	//
 	// Change a secret, or introduce the first secret of your own, in three steps: add the new secret at the end; put it
 	// first; remove the old secret when no task that it sealed is left. Take each step in all processes before the next
-	// step. A worker that lacks the secret of a task does not run the task, which waits for a worker that has it.
+	// step. A worker that lacks the secret of a task does not run the task; the task waits for a worker that has the
+	// secret.
 	//
 	//	{SecretOfStore} → {SecretOfStore, new} → {new, SecretOfStore} → {new}
 	Secrets []Secret

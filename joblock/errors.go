@@ -43,5 +43,5 @@ type Error = driver.Error
 // false for all other errors, those of contexts included.
 func Retryable(err error) bool { return core.Retryable(err) }
 
-// CodeOf returns the Code of the first *Error in err's chain, "" if there is none.
+// CodeOf returns the Code of the first *Error in err's chain, or "" if there is none.
 func CodeOf(err error) string { return core.CodeOf(err) }

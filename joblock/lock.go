@@ -29,15 +29,15 @@ func (k *Lock) Key() string { return k.core().Key() }
 func (k *Lock) Fence() int64 { return k.core().Fence() }
 
 // ExpiresAt returns the lock's trust deadline by the local clock, which is a little before the lease ends. The lock
-// counts as lost at that time, or a little earlier. Every renewal extends it.
+// counts as lost at that time, or a little earlier. Every renewal moves the trust deadline.
 func (k *Lock) ExpiresAt() time.Time { return k.core().ExpiresAt() }
 
-// Prior returns how the previous ownership of the key ended: driver.EndedLapsed if the holder died or was cut off,
+// Prior returns how the previous ownership of the key ended: driver.EndedLapsed if the holder died or was cut off, or
 // driver.EndedNone if the store remembers no previous ownership.
 func (k *Lock) Prior() driver.Ended { return k.core().Prior() }
 
-// Done returns a channel that is closed when the lock is lost, at the latest at the lock's trust deadline. For a lock
-// that is released or handed over the channel stays open, because such a lock is not lost.
+// Done returns a channel that is closed when the lock is lost, at the latest at the lock's trust deadline. If the lock
+// is released or handed over, the channel stays open, because the lock is not lost.
 func (k *Lock) Done() <-chan struct{} { return k.core().Done() }
 
 // Err returns nil while the lock is held and trusted, and otherwise the reason: ErrLost, ErrAlreadyReleased, or
@@ -45,15 +45,15 @@ func (k *Lock) Done() <-chan struct{} { return k.core().Done() }
 // just now.
 func (k *Lock) Err() error { return k.core().Err() }
 
-// Context returns a child of parent that carries the lock (see FromContext). It is cancelled with cause ErrLost when
-// the lock is lost, but not when the lock is released or handed over. If the lock has already ended, it is cancelled at
-// once, with the reason as its cause. Call stop when the work is done.
+// Context returns a child of parent that carries the lock (see FromContext). The child is cancelled with cause ErrLost
+// when the lock is lost, but not when the lock is released or handed over. If the lock has already ended, the child is
+// cancelled at once, with the reason as its cause. Call stop when the work is done.
 func (k *Lock) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	return k.core().Context(parent)
 }
 
 // Renew extends the lease now, by a full TTL. Errors: ErrLost when the store refuses, which ends the handle;
-// ErrUnavailable, which changes nothing on the handle; ErrAlreadyReleased; ErrNotOwner after Park; ErrInvalid for a nil
+// ErrUnavailable, after which the handle is as before; ErrAlreadyReleased; ErrNotOwner after Park; ErrInvalid for a nil
 // lock; ErrClosed.
 func (k *Lock) Renew(ctx context.Context) error { return k.core().Renew(ctx) }
 
@@ -63,7 +63,7 @@ func (k *Lock) Renew(ctx context.Context) error { return k.core().Renew(ctx) }
 //
 // Errors, after which nothing was parked: ErrLost when the lock was lost before; ErrAlreadyReleased; ErrNotOwner for a
 // second Park; ErrInvalid; ErrClosed. After ErrUnavailable the handle still holds the lock, and the caller can call
-// Park again. If the store did apply the first Park, the next renewal undoes it.
+// Park again. If the store did apply the first Park, the next renewal undoes that Park.
 func (k *Lock) Park(ctx context.Context, opts ...ParkOption) (Token, error) {
 	token, err := k.core().Park(ctx, core.Parking(opts))
 	return Token(token), err
@@ -142,7 +142,7 @@ func (ls Locks) Release(ctx context.Context, opts ...LockReleaseOption) error {
 	return errors.Join(ls.core().Release(ctx, core.Releasing(opts))...)
 }
 
-// Err returns the first error that Lock.Err returns for any of the locks, nil while all are held.
+// Err returns the first error that Lock.Err returns for any of the locks, or nil while all are held.
 func (ls Locks) Err() error { return ls.core().Err() }
 
 // LogValue returns what String returns for each lock, so that slog does not marshal the tokens.
@@ -158,8 +158,8 @@ func (ls Locks) ByKey(key string) (lock *Lock, ok bool) {
 	return nil, false
 }
 
-// Context returns a child of parent that carries the locks (see FromContext). Like the context of Lock.Context, it is
-// cancelled when any of the locks is lost. Without locks it is a plain cancellable child.
+// Context returns a child of parent that carries the locks (see FromContext). The child is cancelled, as that of
+// Lock.Context is, when any of the locks is lost. If ls is empty, only parent and stop cancel the child.
 func (ls Locks) Context(parent context.Context) (ctx context.Context, stop context.CancelFunc) {
 	return ls.core().Context(parent)
 }
@@ -168,9 +168,9 @@ func (ls Locks) Context(parent context.Context) (ctx context.Context, stop conte
 // ended since: see Lock.Err. Contexts that carry locks come from Do, Singleton, package singleflight, Lock.Context,
 // Locks.Context, the middlewares of packages handoff and worker, and the scheduler.
 //
-// A call that takes a lock, such as Acquire or Do, is ErrInvalid with a context that carries that very lock, because it
-// would wait for itself. Use the lock that FromContext returns. If the call is for work that outlives the present work,
-// give it a context that does not carry the lock.
+// A call that takes a lock, such as Acquire or Do, returns ErrInvalid if its context already carries that lock, because
+// the call would wait for itself. Use the lock that FromContext returns. If the call is for work that outlives the
+// present work, pass a context that does not carry the lock.
 //
 // If ctx carries several locks, FromContext returns the innermost one. Of locks that were taken together, it returns
 // the first in the order of the call. Other code may add a lock on another key, so code that sends a fence to a

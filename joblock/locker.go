@@ -12,8 +12,8 @@ import (
 // and Close it when the process stops.
 type Locker core.Locker
 
-// New returns a Locker on store. cfg may be nil. New sends nothing to the store. ErrInvalid means that store is nil, or that
-// a value of cfg is out of bounds. Its text names the value and the bound.
+// New returns a Locker on store. cfg may be nil. New sends nothing to the store. New returns ErrInvalid if store is nil
+// or a value of cfg is out of bounds; the text of the error names the value and its bound.
 //
 // The Locker owns the store from then on, and Close closes it. To share a Redis between Lockers, share the client, not
 // the store.
@@ -34,10 +34,10 @@ func (l *Locker) core() *core.Locker { return (*core.Locker)(l) }
 // Locks still held are lost, not released: their contexts are cancelled at once with cause ErrLost, and the store frees
 // the keys when the leases end. Release locks before Close if other callers need the keys at once.
 //
-// Every later call on the Locker returns ErrClosed, except Close. A second Close waits for the first, as long as the
-// ctx of the second lasts, and returns nil. If ctx ends first, Close returns the cause of ctx, and the remaining leases
-// expire. If the store does not answer, Close returns ErrUnavailable after about twice Config.CallTimeout, whatever ctx
-// allows.
+// Every later call on the Locker returns ErrClosed, except Close. A second Close waits for the first for as long as its
+// own ctx lasts, and returns nil. If ctx ends first, Close returns the cause of ctx, and the remaining leases expire.
+// If the store does not answer, Close returns ErrUnavailable after about twice Config.CallTimeout, even if ctx lasts
+// longer.
 func (l *Locker) Close(ctx context.Context) error { return l.core().Close(ctx) }
 
 // TryAcquire takes the lock on key if the key is free, and does not wait. The Locker renews the lock until the lock is
@@ -57,7 +57,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 // Acquire takes the lock on key. While another owner has the key, Acquire waits until ctx ends or MaxWait has passed.
 // "Waiting" in the package comment has the rules.
 //
-// Acquire returns ErrHeld only with MaxWait(0), the other errors of TryAcquire, and two more. With every error the
+// Acquire returns the errors of TryAcquire, but ErrHeld only with MaxWait(0), and two more. After every error the
 // caller holds nothing.
 //
 //   - ErrTimeout, when MaxWait or the deadline of ctx has passed. After the deadline of ctx the error also matches
@@ -68,9 +68,9 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 // only delays the lock.
 //
 // A push that is lost delays a waiter by at most Config.Poll. Waiters that have died together delay the waiters behind
-// them by three times Config.Poll plus one poll in all, if the store notices their death, as package redisstore does by
-// the connections that are closed. If the store does not notice, as when a machine loses its power, the delay is one
-// TTL plus one poll, if that is longer.
+// them by at most three times Config.Poll plus one poll in all, if the store notices their death. Package redisstore
+// notices it by their closed connections. If the store does not notice, for example because a machine has lost its
+// power, the delay can also be one TTL plus one poll, if that is longer.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
 	k, err := l.core().Acquire(ctx, key, core.Acquiring(opts))
 	return (*Lock)(k), err
@@ -81,8 +81,8 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 // cannot deadlock.
 //
 // AcquireAll waits as Acquire does. MaxWait bounds the wait for all keys together. Owner gives all locks the same
-// owner. An error is that of Acquire for the first key that failed; then the locks that were already taken are
-// released. A call without keys is ErrInvalid.
+// owner. The error is that of Acquire for the first key that failed; the locks that were already taken are then
+// released. Without keys, AcquireAll returns ErrInvalid.
 func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...AcquireOption) (Locks, error) {
 	locks, err := l.core().AcquireAll(ctx, keys, core.Acquiring(opts), nil)
 	return locksOf(locks), err
@@ -93,7 +93,7 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...AcquireO
 // released it or handed it over.
 //
 // Do returns the error of Acquire or of fn. If the lock was lost while fn ran, the error matches ErrLost, whatever fn
-// returned. If the release fails, its error is joined, and the lease expires.
+// returned. If the release fails, Do joins the error of the release, and the lease expires.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	return l.core().Do(ctx, key, fn, core.Acquiring(opts), nil)
 }
@@ -117,8 +117,8 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 //   - ErrClosed when the Locker is closed;
 //   - ErrInvalid for a nil fn, a bad key or a bad option.
 //
-// If fn panics, the lock is released and the panic goes on. The fns of two Lockers can overlap if the first fn ignores
-// both its context and the fence.
+// If fn panics, the lock is released and the panic continues. The fns of two Lockers can overlap if the first fn
+// ignores both its context and the fence.
 func (l *Locker) Singleton(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...AcquireOption) error {
 	return l.core().Singleton(ctx, key, fn, core.Acquiring(opts))
 }
@@ -169,7 +169,7 @@ func (l *Locker) ForceRelease(ctx context.Context, key string, opts ...ReleaseOp
 }
 
 // Status reads the states of keys, and returns them in the order of keys. A key without an owner has StateFree, which
-// is no error. A value that is not a lock has StateForeign.
+// is not an error. A value that is not a lock has StateForeign.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrClosed. On error Status returns no states at all: a key that could not be read
 // would look free.
@@ -186,9 +186,9 @@ func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 }
 
 // List walks over the keys in the store, page by page, in no particular order. In a cluster List reads from several
-// nodes at the same time. List is for people and tools, because it walks over all keys of the store: see
-// ListOptions.Share. The walk may miss a lock that changes meanwhile, or show it twice. The loop may end early: then
-// List reads no more pages. An error ends the walk: ErrInvalid, ErrUnavailable or ErrClosed.
+// nodes at the same time. List is for people and tools, not for every request, because it walks over all keys of the
+// store: see ListOptions.Share. The walk may miss a lock that changes meanwhile, or show it twice. The loop may end
+// early: then List reads no more pages. An error ends the walk: ErrInvalid, ErrUnavailable or ErrClosed.
 func (l *Locker) List(ctx context.Context, opts ListOptions) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
 		for st, err := range l.core().List(ctx, core.ListOptions(opts)) {

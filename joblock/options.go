@@ -6,8 +6,8 @@ import (
 	"github.com/joblock/toolkit/internal/core"
 )
 
-// Option is an option of every call that acquires or resumes. The wrong option for a call does not compile. A nil
-// option is ErrInvalid.
+// Option is an option of every call that acquires or resumes. An option that does not fit a call does not compile.
+// Calls return ErrInvalid for a nil option.
 //
 //	                           Acquire¹  Resume  Park  Lock.Release²  Locker.Release, ForceRelease
 //	TTL, Holder, NoRenew          x        x
@@ -18,7 +18,8 @@ import (
 //	IfIdle, IfFence                                                        x
 //
 // ¹ and TryAcquire, AcquireAll, Do, Singleton, and the calls of packages limit, singleflight and fallback that take a
-// lock. MaxWait is ErrInvalid for TryAcquire.
+// lock. With MaxWait, TryAcquire returns ErrInvalid.
+//
 // ² and Locks.Release.
 type Option interface {
 	AcquireOption
@@ -47,14 +48,14 @@ type LockReleaseOption interface {
 	releaseLock()
 }
 
-// TTL sets the length of the lease, from a millisecond to Config.MaxTTL, rounded down to whole milliseconds. Other
-// values are ErrInvalid. Default: Config.TTL, and for Resume the TTL in the token.
+// TTL sets the length of the lease, from a millisecond to Config.MaxTTL, rounded down to whole milliseconds. For other
+// values the error is ErrInvalid. Default: Config.TTL, and for Resume the TTL in the token.
 func TTL(d time.Duration) Option {
 	return core.With(func(o *core.Options) { period(&o.TTL, "TTL", d, &o.Bad) })
 }
 
-// MaxWait bounds the wait. When d has passed, the error is ErrTimeout. With zero there is no wait, and the error is
-// ErrHeld. A negative d is ErrInvalid. Default: as long as ctx lasts.
+// MaxWait bounds the wait. When d has passed, the error is ErrTimeout. If d is zero, the call does not wait, and the
+// error is ErrHeld. If d is negative, the error is ErrInvalid. Default: as long as ctx lasts.
 func MaxWait(d time.Duration) AcquireOption {
 	return core.With(func(o *core.Options) { o.MaxWait, o.Bounded = d, true })
 }
@@ -96,7 +97,7 @@ func period(set *time.Duration, name string, d time.Duration, bad *string) {
 	}
 }
 
-// ForJob binds the lock to a job, "queue/taskID", in at most 256 bytes. "" is no job.
+// ForJob binds the lock to a job, "queue/taskID", in at most 256 bytes. "" means no job.
 //
 //   - Park binds the lock to the job: only a Resume for the same job gets the lock. Without ForJob every bearer of the
 //     token can resume.
@@ -111,8 +112,8 @@ func (j forJob) Resume(o *core.Options) { o.Job = string(j) }
 // Reserve keeps the key reserved for the token while the lock has no live holder, for at most 366 days. 0 means the
 // default.
 //
-//   - After Park: until d from now, by which time the job must have started. Default: Config.Reserve.
-//   - After Resume: until d after the end of each lease, so that no other owner gets the key between a crash of the
+//   - After Park: for d from the Park on. The job must start within that time. Default: Config.Reserve.
+//   - After Resume: for d after the end of each lease, so that no other owner gets the key between a crash of the
 //     holder and the job's next attempt. Default: the reservation of the Park.
 func Reserve(d time.Duration) ParkOption { return reserve(d) }
 
@@ -135,7 +136,7 @@ func IfIdle() ReleaseOption {
 }
 
 // IfFence releases the lock only while it has this fence, as Status.Fence shows it. Each Acquire, Park, Reclaim and
-// Resume gives the key another fence. A fence below 1 is ErrInvalid.
+// Resume gives the key a new fence. For a fence below 1 the error is ErrInvalid.
 func IfFence(fence int64) ReleaseOption {
 	return releaseIf(func(r *core.Release) {
 		if r.Fence = fence; fence == 0 {

@@ -17,16 +17,16 @@ const (
 	maxSecrets     = 8
 )
 
-// Secret is one of Config.Secrets, or makes keys that do not reveal their parts. fmt, slog and encoding/json do not show
-// its text.
+// Secret is an element of Config.Secrets. A Secret also makes keys that do not reveal their parts: see Secret.Key. fmt,
+// slog and encoding/json do not show the text of a Secret.
 type Secret string
 
 // SecretOfStore stands for the secret that the store keeps with the locks; see Config.Secrets.
 const SecretOfStore Secret = "store"
 
-// Key returns name and "::", followed by an HMAC-SHA256 of joblock.Key(parts...) in hexadecimal digits. A reader of the
-// Redis, or a client that can make the application build keys, can then neither enumerate the keys nor take keys in
-// advance. No result of joblock.Key equals such a key.
+// Key returns name and "::", followed by an HMAC-SHA256 of joblock.Key(parts...) in hexadecimal digits. So neither a
+// program that can read the Redis, nor a client that can make the application build keys, can enumerate the keys or
+// take them in advance. No result of joblock.Key equals such a key.
 //
 // Like joblock.Key, Key returns no error. Every call returns ErrInvalid for its result if name or a part is empty, if
 // the parts make a bad key, if s does not have 16 to 1024 bytes, or if s is SecretOfStore.

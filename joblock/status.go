@@ -39,7 +39,7 @@ type Status struct {
 	Lease    time.Duration `json:"-"`                 // what is left of the lease; 0 unless held
 	Reserved time.Duration `json:"-"`                 // time until another owner can get the key; 0 when free
 	Ended    driver.Ended  `json:"ended,omitempty"`   // how the last ownership of a free key ended
-	Reason   string        `json:"reason,omitempty"`  // the reason that the release gave
+	Reason   string        `json:"reason,omitempty"`  // the reason that was given with the release
 	Waiters  int           `json:"waiters,omitempty"` // calls and jobs in the queue; a dead waiter counts for a while; see jobs.Line
 
 	// ByHand means that the holder renews its lease by hand, if at all: a script, a client of the lock server, or a program
@@ -76,8 +76,8 @@ type ListOptions struct {
 	// 0.25.
 	Share float64
 
-	// Progress is called before the locks of each page, and at the end of a whole walk, with the part of the walk that
-	// is done: from 0 to 1. A store may know only 0 and 1. List calls Progress in the goroutine of the loop. Default
-	// none.
+	// Progress is called before the locks of each page, and at the end of a complete walk, with the part of the walk
+	// that is done: from 0 to 1. A store may know only 0 and 1. List calls Progress in the goroutine of the loop.
+	// Default: none.
 	Progress func(done float64)
 }
