@@ -1,16 +1,16 @@
 // Package driver is the contract between package joblock and the stores that keep the locks. Only authors of stores
 // need this package. The guide docs/writing-a-store.md shows a small store, worked out in full.
 //
-// [Store] lists the calls. The transition table below says what each call does to a record. Package storetest checks
-// a store against each row of the table and against the rest of this page.
+// [Store] lists the calls. The transition table below says what each call does to a record. Package storetest checks a
+// store against each row of the table and against the rest of this comment.
 //
 // # Words
 //
 // A record is what a store knows of one key. An ownership begins when the store grants an Acquire or a Take, and ends
-// with a Release or when its reservation runs out. It consists of terms: Acquire, Take, Resume and Park each begin a
-// term, with a new fence. The lease is the time for which the holder may run. The reservation is the time for which the
-// store keeps the key for its owner, and never ends before the lease. At any instant of the store's clock a key has one
-// state:
+// with a Release or when its reservation runs out. An ownership consists of terms: Acquire, Take, Resume and Park each
+// begin a term, with a new fence. The lease is the time for which the holder may run. The reservation is the time for
+// which the store keeps the key for its owner, and never ends before the lease. At any instant of the store's clock a
+// key has one state:
 //
 //	free       the key has no record, a Release has ended the ownership, or the reservation has run out
 //	held       the lease has not run out
@@ -21,11 +21,11 @@
 //
 // # One step
 //
-// A store judges and applies each item of a call in one atomic step. If the step frees a key, the same step grants
-// the key to the first waiter. The items of a batch may be separate steps.
+// A store judges and applies each item of a call, such as one request of a batch, in one atomic step. If the step frees
+// a key, the same step grants the key to the first waiter. The items of a batch may be separate steps.
 //
-// Only the store's clock counts. A deadline is never early, but may be up to one millisecond late, so a store may round
-// up. If the clock is set back, deadlines last longer; nothing else changes.
+// Only the store's clock counts. A deadline never takes effect early, but may take effect up to one millisecond late,
+// so a store may round up. If the clock is set back, deadlines last longer; nothing else changes.
 //
 // # Fences
 //
@@ -141,23 +141,23 @@
 // A GRANT is unheard if it goes to a waiting Acquire, in a call of another caller, while nothing is subscribed to the
 // Inbox of that Acquire. The lease and the reservation of an unheard GRANT end with the place, or TTL from now if that
 // is earlier, because the waiter has probably died and would block the key. If the waiter lives, it asks before the
-// place ends, and row "taken up" gives it a whole lease. The row recognises such a lease: it began with the term
-// (Renewed is Changed), and is shorter than the TTL of the Acquire. A store that cannot know whether an inbox has a
-// subscriber counts the GRANT as heard.
+// place ends, and row "taken up" gives it a whole lease. The row recognises the lease of an unheard GRANT: such a lease
+// began with the term (Renewed equals Changed), and is shorter than the TTL of the Acquire. A store that cannot know
+// whether an inbox has a subscriber counts the GRANT as heard.
 //
 // TERM begins a term with a new fence and this Nonce. A Resume also replaces Holder. Changed is now.
 //
-// LEASE begins a lease of TTL, and reserves the key for at least Reserve beyond the lease. A reservation that lasts
-// longer stays. A record shows when its lease began and the TTL even after the lease has run out, so people see how
-// long ago a holder last renewed. A new LEASE first drops the reservation that the Park made. A Renew that takes a Park
-// back sets Changed, but keeps the fence.
+// LEASE begins a lease of TTL, and reserves the key for at least Reserve beyond the lease. A longer reservation stays.
+// A record shows when its lease began and the TTL even after the lease has run out, so people see how long ago a holder
+// last renewed. A new LEASE first drops the reservation that the Park made. A Renew that takes a Park back sets
+// Changed, but keeps the fence.
 //
 // END ends the ownership, its lease and its reservation. Reason is the Reason of the request. Ended is EndedForced for
 // ReleaseForced and ReleaseForcedIdle, EndedDone with Done, and EndedReleased in all other cases. Changed is now. If
 // there is a waiter, the same step continues with a GRANT to the first in line.
 //
-// The record remembers the Nonce of the last END, and whether that END was in time. Later ownerships keep this
-// memory: a repeated release must not end the next ownership. After the next GRANT, a store may answer the repeated
+// The record remembers the Nonce of the last END, and whether that END was in time. Later ownerships keep this memory,
+// because a repeated release must not end a later ownership. After the next GRANT, a store may answer the repeated
 // release OK even if the END was late.
 //
 // QUEUE gives an Acquire with an Inbox, or a Take with Patience, a place: see The queue. A Take gets no place if the
@@ -168,8 +168,8 @@
 // A Release whose Grant is the Nonce of a place gives up that place, whichever row decides. ReleaseOwn and ReleaseIdle
 // give up only a place of the same Owner. The row "left" does not apply if the record is live and bound to Job.
 //
-// Time alone gives no key to a waiter. After a reservation has run out, the owner can still Resume until the key's
-// next Acquire.
+// A store grants a key only in the step of a call, not when a deadline passes. So after a reservation has run out, the
+// owner can still Resume until the key's next Acquire.
 //
 // # The queue
 //
@@ -183,8 +183,8 @@
 //
 // The waiter finds the grant in the push, or by sending the Acquire again: see rows "taken up" and "again". A push only
 // saves the waiter from asking often: without a push, the waiter still asks from time to time. The reply to a repeated
-// Acquire is that of an immediate grant, except that Lease is what is left of the lease. A place keeps the record until
-// the place has ended and the Retain of its Acquire has passed as well.
+// Acquire is that of an immediate grant, except that Lease is what is left of the lease. The store remembers the record
+// until the place has ended, and then for the Retain of the place's request.
 //
 // Reply.Ahead is the number of places before the caller's place. Ahead may count places that have ended or that a
 // Release gave up. Record.Waiters may count places that have ended. A store may limit how many ended places one call
@@ -194,9 +194,9 @@
 //
 // # Jobs in the queue
 //
-// A Take with Patience that gets Held may have a place in the queue, between those of Acquires. Then the Take's Job
-// waits, and no process need wait for the job. The reply sets Now only if the job has a place, and Since to when the
-// place was taken. If Since equals Now, the place is new.
+// A Take with Patience that gets Held may have a place in the queue, among the places of Acquires. Then the Take's Job
+// waits, and no process has to wait on its behalf. The reply sets Now only if the job has a place, and Since to when
+// the place was taken. If Since equals Now, the place is new.
 //
 // The caller makes the Nonce of such a Take from Job alone, so that any process that knows the job can name the place.
 // The place belongs to the Owner of the Take: a Take by another Owner changes nothing. The place lasts for Patience
@@ -209,8 +209,8 @@
 //
 // A Take that takes or keeps a place writes the job's entry in the index. So the later GRANT need not write one.
 //
-// A Take whose ownership has ended is a new Take, even with the same Nonce: the Take gets a new ownership, or a new
-// place behind all other places.
+// After the ownership that a Take got has ended, a Take with the same Nonce is a new Take: it gets a new ownership, or
+// a new place behind all other places.
 //
 // # Slots
 //
@@ -219,8 +219,8 @@
 // Acquire with an Inbox and no Take with Patience names a slot other than the first.
 //
 // A slot other than the first differs from other keys in two points. First, it shares the queue of the key. A Release
-// of the slot gives the slot to the first waiting job, and passes over the places of Acquires. The step drops only
-// places that have ended. Inspect and Line show no places of the slot. Second, the step of that GRANT writes an entry
+// of the slot gives the slot to the first waiting job, and passes over the places of Acquires. The step of that Release
+// drops only places that have ended. Inspect and Line show no places of the slot. Second, the same step writes an entry
 // of the index, for the slot and the job. The entry is due after the Grace of the Release, or after half of the job's
 // Reserve if that is less.
 //
@@ -246,8 +246,9 @@
 // job that the key's record is bound to. A store writes the entry before the step that binds the record, or in that
 // step. The entry is due Grace after the store has written it. Park and Take with a Job write an entry. A Resume writes
 // an entry if it recovers a job's lock or binds a record to Back. A Reserve writes an entry if it recovers a lock.
-// Otherwise a late reader could recover a lock whose entry another reader has removed. A waiting job has an entry as
-// well. If a store cannot write the entry, the call returns an error: the record is not bound, and there is no place.
+// Without that entry, a late reader could recover a lock that no entry leads to, because another reader has removed the
+// entry. A waiting job has an entry as well. If a store cannot write the entry, the call returns an error: the record
+// is not bound, and there is no place.
 //
 // No other call adds an entry, except for slots. Only Settle removes entries, but a store may drop an entry that has
 // been due for JobKeep. So the index also has entries of locks that have ended, and readers of the index read the
@@ -286,8 +287,8 @@
 // changed the record sets Retain. Then the store forgets the record, as if the record had never existed. The rows
 // "ended" and "again" need this memory.
 //
-// A caller that ends a lock need not know how long other callers want the memo. After an END, a store remembers a
-// record with a memo at least as long as the record would have outlived its reservation without the END.
+// A caller that ends a lock need not know how long other callers want the memo. So a store remembers a record with a
+// memo after an END at least for the time for which the record would have outlived its reservation without the END.
 //
 // If Brief is set, a store remembers a record without a memo for Brief after its END. There is one exception: if
 // fences come from a clock, a record whose fence is ahead of the clock is remembered for Retain. Without the
@@ -304,14 +305,14 @@
 // # Errors
 //
 // [Store] says what an error means. Package joblock returns the error as ErrUnavailable, and sends the call again with
-// the same Nonce. If [ErrRefused] is in the chain of the error, the text says that the store has refused the call.
-// Package joblock returns a *joblock.Error unchanged; ErrInvalid says that the store was set up wrongly. Package
-// joblock logs errors, so an error must not contain an owner. If a store has a String method, joblock's messages for
-// people use it to say where the locks are.
+// the same Nonce. If [ErrRefused] is in the chain of the error, the text of the ErrUnavailable says that the store has
+// refused the call. Package joblock returns a *joblock.Error of a store unchanged; a store returns ErrInvalid if it was
+// set up wrongly. Package joblock logs errors, so an error must not contain an owner. If a store has a String method,
+// joblock's messages for people use it to say where the locks are.
 //
 // # Compatibility
 //
-// Additions are not breaking: any version may add fields to requests, replies and records, and methods to Store. After
-// a new method, a store outside this module no longer compiles. That is intended: if such a store did compile, it would
-// silently lack the new behaviour. So a store does not embed Store. A wrapper in a test may embed Store.
+// Any version may add fields to requests, replies and records, and methods to Store. After a new method, a store
+// outside this module no longer compiles. That is intended: if such a store did compile, it would silently lack the new
+// behaviour. So a store does not embed Store. A wrapper in a test may embed Store.
 package driver

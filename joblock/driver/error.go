@@ -16,22 +16,23 @@ type Error struct {
 	Op   string // the call that failed: for example "acquire"
 	Key  string // "" if the error is not about one key
 
-	// The holder in the way. Set with ErrHeld, ErrTimeout and ErrBusy, and with ErrNotOwner and ErrLost if the store
-	// reports the holder.
+	// The fields about the holder in the way are set with ErrHeld, ErrTimeout and ErrBusy, and with ErrNotOwner and
+	// ErrLost if the store reports the holder.
 	Holder    string        // the label of the holder, for people
 	Job       string        // the job that the lock is bound to, as "queue/taskID"
 	Remaining time.Duration // time until the holder's lease ends, or the reservation while no holder runs; see State
-	State     State         // Remaining is left of the lease if StateHeld, otherwise of the reservation; StateFree if not known
+	State     State         // what Remaining refers to: StateHeld: the lease; StateFree: not known; others: the reservation
 
-	// Set with ErrAlreadyReleased, and with ErrLost if another caller has released the lock or forced its release.
+	// Ended and Reason are set with ErrAlreadyReleased, and with ErrLost if another caller has released the lock or
+	// forced its release.
 	Ended  Ended  // how the lock ended
-	Reason string // the reason that the release gave
+	Reason string // the reason that was given with the release
 
 	Detail string // what is wrong, naming the value and the bound
 	Err    error  // the cause, or nil
 }
 
-// The codes of Error. The first five are those of the atomic-lock extension that the API follows.
+// The codes of Error. The first five are those of the atomic-lock extension of the Forrst protocol.
 const (
 	CodeHeld            = "LOCK_ACQUISITION_FAILED"
 	CodeTimeout         = "LOCK_TIMEOUT"
@@ -106,8 +107,8 @@ func (e *Error) Error() string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ": ")
 }
 
-// leftOf says what Error.Remaining is left of: the lease of a key that is held, the reservation of a key without a live
-// holder.
+// leftOf says what Error.Remaining refers to: the lease of a key that is held, or the reservation of a key without a
+// live holder.
 func leftOf(state State) string {
 	switch state {
 	case StateHeld:

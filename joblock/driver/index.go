@@ -3,8 +3,8 @@ package driver
 import "time"
 
 // JobKeep is how long a Store keeps an entry of the index that is due and that no Due returns. Without JobKeep the
-// index would grow forever where no keeper runs. A keeper that was away for longer does not find the dropped
-// entries; their locks end with their reservations.
+// index would grow forever where no keeper runs. A keeper that starts again after a longer time does not find the
+// dropped entries; the locks of those entries end with their reservations.
 const JobKeep = 24 * time.Hour
 
 // SettledFor is how long a due entry remains Settled.
@@ -17,8 +17,8 @@ type Entry struct {
 	Mark int64  // names the Due that returned this entry; each write, each Due and each Settle ends the Mark
 
 	// Settled reports that the last Settle of the entry set Settled, that the entry has been neither written nor
-	// returned by a Due since, and that it has been due for at most SettledFor. So a reader can let the next reader
-	// skip the lock, unless that was long ago. A Due may always return false.
+	// returned by a Due since, and that it has been due for at most SettledFor. So a reader that has looked at a lock
+	// can let the next readers skip the lock for a while. A Store may always report false.
 	Settled bool
 }
 
@@ -54,8 +54,8 @@ type EntriesPage struct {
 	Entries []Entry
 	Next    string
 
-	// Due is when the first of Entries is due, or was, by the store's clock; zero without Entries. It shows how far
-	// behind the readers of the index are.
+	// Due is when the first of Entries is due, or was, by the store's clock; zero without Entries. It shows how far the
+	// readers of the index are behind.
 	Due time.Time
 
 	// Progress says how much of the part this page covers, from 0 to 1. The sum over all pages of a part is about 1. If

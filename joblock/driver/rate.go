@@ -13,8 +13,8 @@ const (
 	AdmitStart AdmitKind = iota // count a start now; if there is no opening, the ID waits in line
 	AdmitTry                    // count a start now; if there is no opening, nothing changes
 	AdmitCall                   // turn the first places in line into claims, one for each unclaimed opening
-	AdmitLeave                  // the ID gives up its place or claim, and the start Back did not happen
-	AdmitLater                  // as AdmitLeave, but then the ID has a claim that begins after Delay
+	AdmitLeave                  // the ID gives up its place or claim; the start Back, if set, did not happen
+	AdmitLater                  // as AdmitLeave, but afterwards the ID has a claim that begins after Delay
 	AdmitDelay                  // no start for Delay from now, unless a longer delay is in force; 0 ends the delay
 	AdmitLook                   // change nothing
 )
@@ -23,9 +23,10 @@ const (
 // served when its ID asks.
 const AdmitGrace = 5 * time.Second
 
-// AdmitRequest is about the rate of a key: at most Starts starts in any Period, by the store's clock. A start counts when
-// the store admits it. A store keeps the rates apart from the locks: List does not show them, and a lock on the same key
-// does not matter. [Rate] says, in Go, what each request does.
+// AdmitRequest is about the rate of a key: at most Starts starts in any Period, by the store's clock. An opening is
+// room for one more start under the rate. An ID that finds no opening may wait in line. A claim keeps an opening for
+// one ID. A start counts when the store admits it. A store keeps the rates apart from the locks: List does not show
+// them, and a lock on the same key does not matter. [Rate] says, in Go, what each request does.
 //
 // Each request brings the rate that it is judged by, so different callers may use different rates for a key. A request
 // with Starts 0, allowed for AdmitLeave, AdmitLater, AdmitDelay and AdmitLook, is judged by the rate that was last used.
@@ -34,10 +35,10 @@ const AdmitGrace = 5 * time.Second
 type AdmitRequest struct {
 	Key    string
 	Kind   AdmitKind
-	ID     string        // names the one who asks, and its place in line or claim
+	ID     string        // names the job or call that asks, and its place in line or claim
 	Starts int           // from 1 to MaxStarts
 	Period time.Duration // in whole microseconds
-	Back   int64         // AdmitReply.Start of a start that did not happen, or 0; it is taken back first
+	Back   int64         // AdmitReply.Start of a start that did not happen, and is taken back first; or 0
 	Most   int           // of AdmitCall: how many IDs to call
 	Delay  time.Duration // of AdmitLater and AdmitDelay
 	Early  time.Duration // of AdmitStart and AdmitCall: an opening that comes within Early is taken now
@@ -54,15 +55,15 @@ type AdmitReply struct {
 	Wait time.Duration
 
 	Ahead   int       // as Wait: how many starts come first
-	Claim   bool      // of AdmitStart and AdmitTry: the ID had a claim. Held: it has one from Wait on, and no place in line
+	Claim   bool      // of AdmitStart and AdmitTry: the ID had a claim; if Held, it still has one, which begins after Wait
 	Called  []string  // of AdmitCall: the IDs, the first in line first
 	Waiting int       // length of the line
 	Claims  int       // IDs with a claim
 	Used    int       // starts in the last Period, at most Starts
 	Until   time.Time // end of the delay in force, or zero
 
-	Starts int // the rate of the previous request with a rate, or 0
-	Period time.Duration
+	Starts int           // the rate of the previous request with a rate, or 0
+	Period time.Duration // as Starts
 }
 
 // MaxStarts is the largest number of starts of a rate.
@@ -80,11 +81,12 @@ type Rate struct {
 
 	Log    []int64     `json:"log,omitempty"`    // the starts of the last Keep, ascending
 	Line   []RatePlace `json:"line,omitempty"`   // the places in line, in order
-	Claims []RatePlace `json:"claims,omitempty"` // of the IDs that are called, or come back later
+	Claims []RatePlace `json:"claims,omitempty"` // of the IDs that were called, or that come back later
 	Until  int64       `json:"until,omitempty"`  // the end of a delay
 }
 
-// RatePlace is a place in the line of a rate, with when the place was taken; or a claim, with when it begins.
+// RatePlace is a place in the line of a rate, with the time at which the place was taken; or a claim, with the time at
+// which it begins.
 type RatePlace struct {
 	ID string `json:"id"`
 	At int64  `json:"at"`

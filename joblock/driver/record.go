@@ -12,7 +12,7 @@ type Record struct {
 	Lease    time.Duration // what is left of the lease; 0 unless the key is held
 	Reserved time.Duration // what is left of the reservation; 0 if the key is free
 	Since    time.Time     // when the last ownership began
-	Changed  time.Time     // when the key was last acquired, parked, taken back, resumed or ended
+	Changed  time.Time     // time of the last Acquire, Take, Park, Resume, Renew that took a Park back, or END
 	Renewed  time.Time     // when the lease began, by the last GRANT, Resume or Renew; zero if the key is parked or was released
 	TTL      time.Duration // the length of that lease
 	EndedAt  time.Time     // when the last ownership ended, by an END or as its reservation ran out; zero unless the key is free

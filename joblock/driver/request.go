@@ -118,12 +118,13 @@ type ReleaseRequest struct {
 	// store less. A Hint that is no longer true, because the lease was renewed since, does no harm.
 	Hint string
 
-	// Brief, if set, replaces Retain if the record has no memo. A caller that sets Brief states that every process
-	// that may ask for this record knows of the end. See Retention in the package comment for an exception.
+	// Brief, if set, replaces Retain if the record has no memo. A caller that sets Brief states that every process that
+	// may ask for this record knows of the end. For an exception, see Retention in the package comment.
 	Brief time.Duration
 }
 
-// ReserveRequest keeps a key reserved for the job that its record is bound to, or keeps the place of a job that waits.
+// ReserveRequest asks the Store to keep a key reserved for the job that its record is bound to, or to keep the place of
+// a job that waits.
 type ReserveRequest struct {
 	Key     string
 	Job     string

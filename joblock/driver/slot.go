@@ -11,8 +11,8 @@ const MaxSlots = 256
 // slotMark separates a key from the number of a slot.
 const slotMark = "%+"
 
-// SlotKey returns slot n of key: key itself for 1, and for n from 2 to MaxSlots the text of key, "%+" and n. See Slots in
-// the package comment. No key that an application may use is such a key.
+// SlotKey returns the key of slot n of key: key itself for 1, and for n from 2 to MaxSlots the text of key, "%+" and n.
+// See Slots in the package comment. An application may not use such a key itself.
 func SlotKey(key string, n int) string {
 	if n <= 1 {
 		return key

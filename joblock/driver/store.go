@@ -44,7 +44,7 @@ type Store interface {
 	// Due claims and returns at most req.Limit entries of one part of the index that are due. In the same step Due
 	// makes each returned entry due again after req.Claim. Until then no other Due returns the entry, even if the
 	// answer is lost. DueReply.Next is 0 if more entries are due, and MaxPeriod if the part has no further entry or if
-	// MaxPeriod would be exceeded. A Due after Next finds the entry that Next refers to.
+	// MaxPeriod would be exceeded. A Due that is called after Next has passed finds the entry that Next refers to.
 	Due(ctx context.Context, req DueRequest) (DueReply, error)
 
 	// Settle removes entries from the index, or sets when the entries are due. An entry stays as it is if, after the
@@ -61,17 +61,18 @@ type Store interface {
 	// package comment.
 	SealKeys(ctx context.Context, req SealKeysRequest) ([]SealKey, error)
 
-	// Admit counts starts against the rates of keys, and keeps the lines of those who wait for an opening. The replies are
-	// in the order of reqs.
+	// Admit counts starts against the rates of keys, and keeps the lines of the IDs that wait for an opening. The
+	// replies are in the order of reqs.
 	Admit(ctx context.Context, reqs []AdmitRequest) ([]AdmitReply, error)
 
-	// Subscribe calls deliver with each Push to inbox, until stop is called. An inbox belongs to one Store: if an
-	// Acquire goes to another Store, this Store may miss the Push. ForcedInbox, JobsInbox and NotifyInbox belong to all
-	// Stores that have the same locks. The end of ctx does not end the subscription. deliver must not block, and stop
-	// waits for a running call of deliver. An error means that there is no subscription.
+	// Subscribe calls deliver with each Push to inbox, until stop is called. Any other inbox belongs to one Store: if
+	// an Acquire goes to another Store, this Store may miss the Push. ForcedInbox, JobsInbox and NotifyInbox belong to
+	// all Stores that have the same locks. The end of ctx does not end the subscription. deliver must not block, and
+	// stop waits for a running call of deliver. An error means that there is no subscription.
 	Subscribe(ctx context.Context, inbox string, deliver func(Push)) (stop func(), err error)
 
-	// Notify pushes key to NotifyInbox, so that the work under the key checks whether it may go on. No record changes.
+	// Notify pushes key to NotifyInbox, so that the processes that work under the key check whether they may continue.
+	// No record changes.
 	Notify(ctx context.Context, key string) error
 
 	// Inspect reads records, in the order of req.Keys. For a key without a record, Inspect returns StateFree and
@@ -91,9 +92,10 @@ type Store interface {
 	Close() error
 }
 
-// ErrRefused is in the chain of an error if the server has answered that it does not run the call, for lack of memory
-// for example, and has changed nothing. Package joblock then says so instead of "outcome unknown". With an error about
-// several items, ErrRefused means that the server has refused each of the items without an answer.
+// ErrRefused is in the chain of an error if the server has answered that it does not run the call, for example for lack
+// of memory, and has changed nothing. The errors of package joblock then say "call refused" instead of "outcome
+// unknown". In an error about several items, ErrRefused means that the server has refused each item that has no
+// Outcome.
 //
 // A client of the server that sends calls again may get such an answer after an attempt without an answer. So
 // ErrRefused is for people: whether an earlier attempt took effect is still unknown.

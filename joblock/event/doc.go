@@ -31,8 +31,8 @@
 //	RenewalUnanswered  renewals got no answer, and the Locker tries them again; at most     Locks, Err
 //	                   once a second
 //	ReleasedByToken    an owner token released the lock                                     Reason
-//	Freed              an idle lock, or a job's place in line, was ended                    Job if the call named it, Reason
-//	                   from outside, mostly because the job will not run again
+//	Freed              this process ended an idle lock or a job's place in line, usually    Job if the call named it, Reason
+//	                   because the job will not run again
 //	Forced             an operator or ForceRelease has freed the key                        Fence and Job if the call named them, Reason
 //	CleanupFailed      a call without an answer may have left a lock behind, and the        Fence, Reason, Err
 //	                   Locker could not remove that lock in time or before Close
@@ -40,8 +40,8 @@
 //	                   under a lock of this process alone; Fence is the local lock's
 //	Overran            a function of package fallback still runs after Config.Overrun       Owner, Fence, Held
 //	RateLimited        a job or a call of package rate has to wait for its rate             Job, Remaining
-//	HeldBack           an operator has paused Key, a key of the job or one above, so the    Job, Remaining, Reason
-//	                   job does not start; one event each time the job is delivered
+//	HeldBack           an operator has paused Key, so a job with that key, or with a key    Job, Remaining, Reason
+//	                   below it, does not start; one event each time the job is delivered
 //
 // A permit of package limit is a lock with a key of its own. Events about a wait for a permit have the limit's key.
 // Events about the permit have the permit's key.

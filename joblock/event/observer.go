@@ -4,10 +4,10 @@ import "slices"
 
 // Observer receives every Event of a Locker.
 //
-// The goroutine in which an event happens calls the Observer. No mutex of package joblock is locked during that call.
-// An Observer must be safe for concurrent use. It must not block: while it runs, a call of the Locker or the renewal of
-// all leases waits. The Locker recovers each panic of its Observer and logs the first one; otherwise a caller would
-// lose a lock that the store has just granted.
+// The Locker calls the Observer in the goroutine in which the event happens, while no mutex of package joblock is
+// locked. An Observer must be safe for concurrent use. It must not block: while it runs, a call of the Locker or the
+// renewal of all leases waits. The Locker recovers each panic of its Observer and logs the first one, so that a caller
+// does not lose a lock that the store has just granted.
 type Observer func(Event)
 
 // Observers returns an Observer that calls all given Observers in order, except nil Observers. If all are nil or

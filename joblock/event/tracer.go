@@ -2,23 +2,23 @@ package event
 
 import "context"
 
-// Tracer creates spans for what calls do with locks, so that a request, its wait and its job are one trace. The field Tracer
-// of joblock.Config sets the Tracer of a Locker, and of packages handoff, worker and limit with that Locker. Package
-// otelobserver has a Tracer for OpenTelemetry.
+// Tracer creates spans for calls that deal with locks, so that a request, its wait and its job are one trace. The field
+// Tracer of joblock.Config sets the Tracer of a Locker, and of packages handoff, worker and limit with that Locker.
+// Package otelobserver has a Tracer for OpenTelemetry.
 //
 // Several goroutines may use a Tracer at a time. A Tracer and its Spans must not block. The Locker recovers their
 // panics and logs the first one, as it does for an Observer.
 type Tracer interface {
-	// Start begins a span about c as a child of the span in ctx, and returns a context with the new span. For a Call
-	// with Headers and a ctx without a span, the parent is the span that the headers name. If there is no parent, Start
+	// Start begins a span for c as a child of the span in ctx, and returns a context with the new span. For a Call with
+	// Headers and a ctx without a span, the parent is the span that the headers name. If there is no parent, Start
 	// returns ctx and nil: the toolkit begins no traces of its own.
 	Start(ctx context.Context, c Call) (context.Context, Span)
 
-	// Headers returns the headers with which a task names the span in ctx; nil if ctx has no span.
+	// Headers returns the headers with which a task names the span in ctx, or nil if ctx has no span.
 	Headers(ctx context.Context) map[string]string
 
-	// Merge returns the headers of a task that is made of several tasks, from the headers of these tasks; nil if none of
-	// them names a span.
+	// Merge returns the headers for a task that is made of several tasks, whose headers are given. It returns nil if
+	// none of them names a span.
 	Merge(headers []map[string]string) map[string]string
 }
 
@@ -49,10 +49,10 @@ const (
 
 // Span is a span that has begun.
 type Span interface {
-	// AddEvent adds what has happened to a lock. Only the fields of the Event's Kind are set; see the package comment.
+	// AddEvent adds an Event to the span. Only the fields of the Event's Kind are set; see the package comment.
 	AddEvent(Event)
 
-	// Renewed adds a renewal that was answered in time. Such a renewal is no Event.
+	// Renewed adds a renewal that was answered in time. There is no Event for such a renewal.
 	Renewed()
 
 	// End ends the span. The outcome is how an OpHold or an OpRun has ended, or "":
