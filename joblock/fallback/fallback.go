@@ -73,8 +73,9 @@ func New(locks *joblock.Locker, cfg *Config) (*Locker, error) {
 	return f, nil
 }
 
-// Close loses the local locks: contexts of functions that still run are cancelled with cause ErrLost. Later calls of Do
-// return ErrClosed. Close leaves the joblock.Locker open. See joblock.Locker.Close for ctx and the errors.
+// Close gives the local locks up as lost: the contexts of functions that still run are cancelled with cause ErrLost.
+// Later calls of Do return ErrClosed. Close leaves the joblock.Locker open. See joblock.Locker.Close for ctx and the
+// errors.
 func (f *Locker) Close(ctx context.Context) error {
 	if f == nil || f.local == nil {
 		return core.Invalid("close", "", "the Locker is nil or was not made by fallback.New")
@@ -86,7 +87,7 @@ func (f *Locker) Close(ctx context.Context) error {
 // If Do falls back, the context of fn carries a local lock; see Local. MaxWait bounds the wait in the store, and then
 // the wait in this process: each of the two may last that long.
 //
-// Errors with which fn has not run are those of joblock.Locker.Do, and two more:
+// If fn has not run, the error is one of those of joblock.Locker.Do, or one of these:
 //
 //   - ErrLost, when the store's lock was lost during the wait for the local lock.
 //   - ErrUnavailable joined with ErrHeld or ErrTimeout, when the store did not answer and another function of this

@@ -84,7 +84,7 @@ func TestWarningsOfAMinuteAreCounted(t *testing.T) {
 		fall()
 		time.Sleep(time.Minute)
 		fall()
-		if logs := k.Logs.String(); strings.Count(logs, warning) != 2 || !strings.Contains(logs, `"not logged before"=2`) {
+		if logs := k.Logs.String(); strings.Count(logs, warning) != 2 || !strings.Contains(logs, `skipped=2`) {
 			t.Errorf("the log has\n%s", logs)
 		}
 	})

@@ -9,12 +9,12 @@ import (
 	"github.com/joblock/toolkit/joblock/memstore"
 )
 
-// localStore keeps the local locks. It refuses what a lock of one process cannot do: the lock cannot be carried to
-// another process, and no other process could read a memo.
+// localStore keeps the local locks. It refuses the calls that make no sense for a lock of one process: such a lock
+// cannot be handed over to another process, and no other process could read its memo.
 type localStore struct{ driver.Store }
 
-// newLocalStore returns a localStore whose clock began to count in 1970 at this call. A memstore makes fences from the
-// clock in microseconds, as redisstore does, so every local fence is smaller than a fence of redisstore.
+// newLocalStore returns a localStore whose clock starts in 1970 at this call. A memstore makes fences from the clock in
+// microseconds, as redisstore does, so every local fence is smaller than a fence of redisstore.
 func newLocalStore() *localStore {
 	start := time.Now()
 	return &localStore{memstore.New(&memstore.Config{

@@ -15,7 +15,8 @@ type throttle struct {
 	skipped int       // warnings since then
 }
 
-// warn logs text as a warning, or only counts it. A logged warning has the number of those that were only counted.
+// warn logs text as a warning, or only counts it. A logged warning has the number of warnings that were only counted
+// since the previous one.
 func (t *throttle) warn(now time.Time, text string, attrs []any) {
 	t.mu.Lock()
 	if !t.logged.IsZero() && now.Sub(t.logged) < time.Minute {
@@ -26,5 +27,5 @@ func (t *throttle) warn(now time.Time, text string, attrs []any) {
 	skipped := t.skipped
 	t.logged, t.skipped = now, 0
 	t.mu.Unlock()
-	t.logger.Warn(text, append(attrs, "not logged before", skipped)...)
+	t.logger.Warn(text, append(attrs, "skipped", skipped)...)
 }

@@ -5,8 +5,9 @@
 //	err := export(ctx, task)
 //
 // k.Locks is a Locker like any other, whose store is the memory of the test. So handoff.Middleware, handoff.Guard,
-// scheduler.New and all other functions that want a Locker work with it. A handler's context with a lock is what
-// joblock.FromContext and joblock.LocksFromContext expect. docs/testing.md covers testing in full, including asynq.
+// scheduler.New and all other functions that want a Locker work with it. joblock.FromContext and
+// joblock.LocksFromContext find the locks in the contexts that the Kit returns. docs/testing.md covers testing in full,
+// including asynq.
 //
 //	Kit.Context   a context with locks, as the work under these locks gets it
 //	Kit.Hold      another holder has the lock: the code under test finds the key busy
@@ -20,10 +21,11 @@
 //
 // The store's clock is the process's clock plus what Advance has added. Holders renew their leases by the process's
 // clock: so after Advance the lease of a lock that is held may have ended, as after a pause of the holder's process.
-// Its key is free for others then, and the next renewal finds the loss.
+// Other callers can then take the key, and the holder notices the loss at its next renewal.
 //
-// In a bubble of testing/synctest both clocks are that of the bubble. Make the Kit inside of the bubble. A schedule's
-// day takes milliseconds there, because time moves when every goroutine of the bubble waits.
+// In a bubble of testing/synctest both clocks are that of the bubble. Make the Kit inside of the bubble. There, a day
+// of a schedule takes milliseconds, because time moves forward as soon as every goroutine of the bubble waits.
 //
-// The Locker logs no warning that other processes do not see its locks in memory: this package is for tests.
+// The Locker does not warn, as other Lockers on a memstore do, that other processes do not see its locks: this package
+// is for tests.
 package joblocktest

@@ -20,8 +20,8 @@ type Kit struct {
 	// Locks is the Locker for the code under test. The end of the test closes Locks.
 	Locks *joblock.Locker
 
-	// Store is the store of Locks. A test may make further Lockers on it, such as that of a toolkit.Process. Fail makes
-	// their calls fail too. Closing it does nothing.
+	// Store is the store of Locks. A test may make further Lockers on Store, such as that of a toolkit.Process. Fail
+	// makes their calls fail too. Closing Store does nothing.
 	Store driver.Store
 
 	t       testing.TB
@@ -36,8 +36,8 @@ type Kit struct {
 const closeAfterFail = 20 * time.Millisecond
 
 // New makes a Kit, and closes it when the test ends. cfg configures Kit.Locks and may be nil. The defaults are those of
-// joblock.Config, with two differences: WatchForced is true, and the log goes to the log of the test. New ends the test
-// if a field of cfg is out of bounds.
+// joblock.Config, with two differences: WatchForced is true, and the log goes to the log of the test. New fails the
+// test if a field of cfg is out of bounds.
 func New(t testing.TB, cfg *joblock.Config) *Kit {
 	t.Helper()
 	var full joblock.Config
@@ -86,7 +86,7 @@ func (k *Kit) locker(store driver.Store, cfg joblock.Config) *joblock.Locker {
 
 // Context returns a child of the test's context that carries locks on keys, as a handler or a job gets them:
 // joblock.FromContext returns the lock on the first key. The context ends with cause joblock.ErrLost when a lock is
-// lost. The end of the test releases the locks. Context ends the test if a key is not free or not valid.
+// lost. The end of the test releases the locks. Context fails the test if a key is not free or not valid.
 func (k *Kit) Context(keys ...string) context.Context {
 	k.t.Helper()
 	return k.In(k.t.Context(), keys...)
@@ -107,8 +107,8 @@ func (k *Kit) In(parent context.Context, keys ...string) context.Context {
 	return ctx
 }
 
-// Hold takes the lock on key for another holder, and returns the function that releases it. Without a call of release
-// the end of the test releases the lock. Hold ends the test if key is not free or not valid.
+// Hold takes the lock on key for another holder, and returns the function that releases it. If release is not called,
+// the end of the test releases the lock. Hold fails the test if key is not free or not valid.
 func (k *Kit) Hold(key string) (release func()) {
 	k.t.Helper()
 	lock, err := k.others.TryAcquire(context.Background(), key)
@@ -121,9 +121,9 @@ func (k *Kit) Hold(key string) (release func()) {
 }
 
 // Lose takes the lock on key away from the code under test, as an operator does with Locker.ForceRelease: the context
-// of the work ends with cause joblock.ErrLost within moments, and joblock.Lock.Err returns the loss. The key is free
-// then. A Locker that the test has made itself finds the loss at its next renewal, unless its Config has WatchForced.
-// Lose ends the test if the key is not locked.
+// of the work ends with cause joblock.ErrLost within moments, and joblock.Lock.Err returns ErrLost. The key is then
+// free. A Locker that the test has made itself notices the loss at its next renewal, or at once if its Config has
+// WatchForced. Lose fails the test if the key is not locked.
 func (k *Kit) Lose(key string) {
 	k.t.Helper()
 	if !k.Status(key).Locked() {
@@ -139,9 +139,9 @@ func (k *Kit) Lose(key string) {
 	}
 }
 
-// Fail makes every call to the store fail until the call of repair: the code under test gets joblock.ErrUnavailable,
-// and its locks are lost when their leases end. Hold, Lose and Status go on working, but until repair the work notices
-// a Lose only when its lease ends. The end of the test repairs the store.
+// Fail makes every call to the store fail until repair is called: the code under test gets joblock.ErrUnavailable, and
+// its locks are lost when their leases end. Hold, Lose and Status still work, but until repair is called the work
+// notices a Lose only when its lease ends. The end of the test repairs the store.
 func (k *Kit) Fail() (repair func()) {
 	repair = func() { k.faults.Clear() }
 	k.t.Cleanup(repair)
@@ -150,10 +150,10 @@ func (k *Kit) Fail() (repair func()) {
 	return repair
 }
 
-// Advance moves the store's clock forward by d. A negative d is like a clock that was set back.
+// Advance moves the store's clock forward by d, or back if d is negative.
 func (k *Kit) Advance(d time.Duration) { k.ahead.Add(int64(d)) }
 
-// Status returns what the store knows of key. Status ends the test if key is not valid.
+// Status returns what the store knows of key. Status fails the test if key is not valid.
 func (k *Kit) Status(key string) joblock.Status {
 	k.t.Helper()
 	found, err := k.others.Status(context.Background(), key)

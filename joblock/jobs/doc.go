@@ -1,7 +1,7 @@
 // Package jobs is for authors of keepers. A keeper is a process that knows which jobs exist, and makes a lock that is
 // parked for a job live as long as the job. Applications do not need this package. The keeper of package worker, for
-// asynq, is built on package jobs, and on more that is not exported. Package jobs is enough for locks that are parked
-// for jobs, but not to put a job in a line or to run the slots of a sequence. It may change in 0.x.
+// asynq, is built on package jobs and on code that is not exported. Package jobs is enough to keep locks that are
+// parked for jobs, but not to put a job in a line or to run the slots of a sequence. Package jobs may change in 0.x.
 //
 // A keeper needs no owner token. In each round, a keeper makes these calls for each part of the index, from 0 to
 // Parts-1:

@@ -13,7 +13,7 @@ import (
 // Entry is an entry of the index: a key and a job, "queue/taskID", that the key's lock was bound to.
 type Entry = driver.Entry
 
-// DueRequest asks for up to Limit entries of one Part of the index, and claims them for the time Claim; see Due.
+// DueRequest asks for up to Limit entries of the part Part of the index, and claims them for the time Claim; see Due.
 type DueRequest = driver.DueRequest
 
 // DueReply has the Entries that Due has claimed, and Next, the time until another entry is due.
@@ -26,12 +26,12 @@ type Settlement = driver.Settlement
 // part. The number does not change. Parts returns 0 for a Locker that joblock.New has not made.
 func Parts(locks *joblock.Locker) int { return (*core.Locker)(locks).Parts() }
 
-// Due claims up to req.Limit entries whose locks a keeper should check now, the longest overdue first. The Part is from
-// 0 to Parts-1, and the Limit from 1 to 1000. Until the claim has ended, no other Due returns these entries. The
-// Claim is from a millisecond to 366 days. Settle the entries before the claim ends: the entries of a claim that has
-// ended are due. So several keepers share the work, and the entries of a keeper that has died come back.
+// Due claims up to req.Limit entries whose locks a keeper should check now, the longest overdue first. req.Part is from
+// 0 to Parts-1, req.Limit from 1 to 1000, and req.Claim from a millisecond to 366 days. Until the claim has ended, no
+// other Due returns these entries. Settle the entries before the claim ends: the entries of a claim that has ended are
+// due. So several keepers share the work, and the entries of a keeper that has died come back.
 //
-// DueReply.Next is the time until the first entry that Due has not returned is due: 0 if more entries are due now. A
+// DueReply.Next is the time until another entry is due, one that Due has not returned: 0 if more entries are due now. A
 // lock that is parked later may be due earlier: Config.JobGrace after its Park, or after half of its reservation if
 // that is shorter. After ErrUnavailable, entries may be claimed although no Due has returned them.
 func Due(ctx context.Context, locks *joblock.Locker, req DueRequest) (due DueReply, err error) {
@@ -64,8 +64,9 @@ func Due(ctx context.Context, locks *joblock.Locker, req DueRequest) (due DueRep
 // Settle removes entries that Due has returned, or sets when they are due again. Remove the entries of locks that are
 // free or bound to another job: Settlement.Again is 0. For all other locks Again is the time until the next check, from
 // a millisecond to 366 days. An entry stays as it is if a later Park bound the lock to the same job, or if the claim
-// has ended and another Due has returned the entry. With Entry.Settled, the next Due may report that no Park came
-// between. Repeating a Settle does no harm. After an error, some of the entries may be settled.
+// has ended and another Due has returned the entry. If Entry.Settled is set, the next Due may return the entry with
+// Settled, which means that no Park has come in between. Repeating a Settle does no harm. After an error, some of the
+// entries may be settled.
 func Settle(ctx context.Context, locks *joblock.Locker, entries ...Settlement) error {
 	const op = "settle jobs"
 	in := (*core.Locker)(locks)

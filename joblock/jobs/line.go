@@ -12,7 +12,7 @@ import (
 // linePage is how many places Line reads at a time.
 const linePage = 200
 
-// Place is a place in the line of a key. It belongs to a job or, if Job is "", to a process.
+// Place is a place in the line of a key. It belongs to a job or, if Job is "", to a call that waits.
 type Place = driver.Place
 
 // Line walks over the places in the line of key, in the order in which the store serves them. Places that have ended

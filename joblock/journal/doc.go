@@ -1,5 +1,5 @@
-// Package journal keeps what happens to locks and cron jobs in a Redis stream, so that people can look it up later and
-// from anywhere: "joblock events", "joblock history" and the lock server show the stream.
+// Package journal writes what happens to locks and cron jobs to a Redis stream, so that people can look it up later and
+// from any machine. The commands joblock events and joblock history, and the lock server, show the stream.
 //
 //	events, err := journal.New(rdb, nil)
 //	...
@@ -14,7 +14,7 @@
 //
 // # What is kept
 //
-// By default a Journal keeps what is not routine. Such events are few, however many locks there are:
+// By default a Journal keeps only the events that are not routine. There are few of them, however many locks there are:
 //
 //	event                                        kept by default
 //	acquired                                     after a wait of Config.Contended or longer; or if the lease of the
@@ -29,24 +29,25 @@
 //	cron: started, done, enqueued, paused        never
 //	cron: all others                             always
 //
-// With Config.All the Journal keeps all events: for small systems, or to look for something. The stream has about
-// Config.Length entries, and Redis forgets the oldest ones.
+// With Config.All the Journal keeps all events. Use it for small systems, or while you look for the cause of a problem.
+// The stream has about Config.Length entries, and Redis forgets the oldest ones.
 //
 // No entry has an owner token. An entry has the key, the labels of holders, the reasons of releases and the texts of
 // errors.
 //
 // # What it costs
 //
-// Observe never waits: it puts the event into a buffer of Config.Buffer events, which a goroutine writes in batches, one
-// round trip for up to 200 events. If Redis does not answer, the goroutine tries again, after a second and then more
-// rarely. When the buffer is full, the Journal drops events. It counts them (Dropped) and writes an entry of kind
-// "dropped" with the number, in the place of the events, as soon as there is room.
+// Observe never waits: it puts the event into a buffer of Config.Buffer events, which a goroutine writes in batches,
+// one round trip for up to 200 events. If Redis does not answer, the goroutine tries again, after a second and then
+// more rarely. When the buffer is full, the Journal drops events. It counts them (see Dropped), and as soon as there is
+// room it writes one entry of kind "dropped", with their number, in their place.
 //
-// An entry takes some 300 bytes in Redis, so the default stream some 3 MB. After a write without an answer the same
-// entries may come twice; readers of this toolkit show such an entry once.
+// An entry takes about 300 bytes in Redis, so a stream of the default length takes about 3 MB. After a write without an
+// answer, an entry may be in the stream twice; the toolkit's readers show it once.
 //
 // # In Redis
 //
-// The stream is at the prefix of the locks plus "%events" ("joblock:%events"); no lock has that name. An ACL user needs
-// XADD, and a reader XRANGE and XREVRANGE. A server that is configured to evict keys may evict the stream.
+// The Redis key of the stream is the prefix of the locks followed by "%events": "joblock:%events" by default. No lock
+// has that key. With ACLs, the user that writes the stream needs XADD, and the user that reads it needs XRANGE and
+// XREVRANGE. A server that is configured to evict keys may evict the stream.
 package journal

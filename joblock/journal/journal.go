@@ -28,7 +28,7 @@ type Config struct {
 	// Prefix is the prefix of the locks: redisstore.Config.Prefix. Default "joblock:".
 	Prefix string
 
-	// All keeps every event. Default: what is not routine; see the package comment.
+	// All keeps every event. Default: only the events that are not routine; see the package comment.
 	All bool
 
 	// Contended is the shortest wait for a lock after which its Acquired event is kept, from 1 ms to a day. Default
@@ -39,7 +39,7 @@ type Config struct {
 	// same Length. Default 10,000.
 	Length int
 
-	// Buffer is how many events wait to be written at most, from 16 to 1,000,000. Default 4,096.
+	// Buffer is the largest number of events that wait to be written, from 16 to 1,000,000. Default 4,096.
 	Buffer int
 
 	// Source names the process that has seen an event, in at most 256 bytes. Default: host name and process ID.
@@ -79,7 +79,7 @@ type Journal struct {
 	ctx    context.Context // of the writes; ends when Close gives up
 	cancel context.CancelFunc
 	wake   chan struct{} // has a value if there is something to write
-	done   chan struct{} // closed when nothing writes any more
+	done   chan struct{} // closed when work has returned
 
 	mu      sync.Mutex
 	queue   []noted
@@ -97,7 +97,7 @@ type noted struct {
 	at time.Time
 }
 
-// New returns a Journal that writes with rdb, and sends nothing. A nil cfg means the defaults. The error matches
+// New returns a Journal that writes with rdb. New itself sends nothing. A nil cfg means the defaults. The error matches
 // joblock.ErrInvalid, and names the field that is out of bounds.
 func New(rdb redis.UniversalClient, cfg *Config) (*Journal, error) {
 	if rdb == nil {
@@ -217,8 +217,8 @@ func routine(e event.Event, contended time.Duration) bool {
 	return false
 }
 
-// ObserveCron returns a function for scheduler.Config.Observe, which never waits. scope is the Config.Scope of that
-// Scheduler.
+// ObserveCron returns a function for scheduler.Config.Observe. The function never waits. scope is the Config.Scope of
+// that Scheduler.
 func (j *Journal) ObserveCron(scope string) func(scheduler.Event) {
 	return func(e scheduler.Event) {
 		switch e.Kind {
@@ -270,8 +270,8 @@ func (j *Journal) push(e eventlog.Entry) {
 	}
 }
 
-// tellDropped adds the number of dropped events to the buffer, in the place of the events. The buffer may have one
-// entry more than Config.Buffer then. The caller holds j.mu.
+// tellDropped adds an entry with the number of dropped events to the buffer, in their place. The buffer may then have
+// one entry more than Config.Buffer. The caller holds j.mu.
 func (j *Journal) tellDropped() {
 	if j.untold == 0 {
 		return
@@ -289,9 +289,9 @@ func (j *Journal) Dropped() int64 {
 	return j.dropped
 }
 
-// Close writes what is in the buffer, and returns when that is done. If ctx ends first, what is left is dropped, and the
-// error matches joblock.ErrUnavailable and says how many events were dropped. After Close, events are dropped. A second
-// Close does the same.
+// Close writes what is in the buffer, and returns when that is done. If ctx ends first, the rest is dropped, and the
+// error matches joblock.ErrUnavailable and says how many events were dropped. Events that come after Close are dropped.
+// A second Close waits as the first one does.
 func (j *Journal) Close(ctx context.Context) error {
 	j.mu.Lock()
 	if !j.closed {
@@ -401,7 +401,7 @@ func (j *Journal) forget(written int, err error) {
 	written = min(written, len(j.queue)) // Close may have given up meanwhile
 	clear(j.queue[:written])
 	if j.queue = j.queue[written:]; len(j.queue) == 0 {
-		j.queue = nil // lets go of the memory of a burst
+		j.queue = nil // frees the memory that a burst of events has used
 	}
 	waiting, dropped := len(j.queue), j.dropped
 	complain := err != nil && !errors.Is(err, context.Canceled) && time.Since(j.warned) >= complainEvery

@@ -20,8 +20,8 @@
 //
 // ErrHeld and ErrTimeout describe the holder whose lease ends first. Package event says which key an event has.
 //
-// A call that waits is ErrInvalid with a context that carries a permit of the key: holders that wait for each other's
-// permits would wait forever. So is TryAcquire if the context carries all permits of the key.
+// A call that waits returns ErrInvalid if its context carries a permit of the key, because holders that wait for each
+// other's permits would wait forever. TryAcquire returns ErrInvalid if its context carries all permits of the key.
 //
 // Use the same n for a key everywhere. While a deployment changes n, there are at most as many holders as the larger
 // n allows. A lock that is taken on the limit's key without a Limit does not count.
@@ -29,11 +29,11 @@
 // # What it costs
 //
 // Acquiring a free permit takes two calls to the store; one of them is a read. Waiting takes about 3n more calls, in a
-// few round trips, because the waiter asks for all n permits at once. So a limit of a hundred that is always reached is
-// a heavy load for the store.
+// few round trips, because the waiter asks for all n permits at once. So a limit of a hundred permits that are always
+// taken is a heavy load for the store.
 //
 // An acquisition that finds a permit taken stores n, for display, unless n was stored within the last twelve hours.
-// That takes one call more, and a record of its own, which the store remembers for a day.
+// That takes one more call, and a separate record, which the store remembers for a day.
 package limit
 
 import (
@@ -50,7 +50,7 @@ import (
 // Max is the largest number of permits of a key.
 const Max = 256
 
-// Limit takes permits. All state is in the store, so several Limits of the same n act as one. A Limit is safe for
+// Limit takes permits. All state is in the store, so several Limits with the same n act as one. A Limit is safe for
 // concurrent use. Make a Limit with New.
 type Limit struct {
 	locks *core.Locker

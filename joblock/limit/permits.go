@@ -23,12 +23,12 @@ const gateTTL = 5 * time.Second
 // permits is one call that acquires a permit.
 //
 // A permit is a lock, and each permit has its own queue. One more lock, the gate, makes a single line of these queues:
-// a waiter first waits for the gate, and only the waiter that holds the gate is in the queues of the permits. It takes
-// the first permit that the store grants, and releases the gate. A newcomer tries a permit at once only if the gate has
-// neither a holder nor a waiter.
+// a waiter first waits for the gate, and only the waiter that holds the gate is in the queues of the permits. That
+// waiter takes the first permit that the store grants, and releases the gate. A newcomer tries a permit at once only if
+// the gate has neither a holder nor a waiter.
 //
-// A counter and one queue in a single record would take fewer commands. But leases, fences, Park and Resume would
-// then have to exist twice: once for records, once for the entries of that record.
+// A counter and one queue in a single record would take fewer commands. But leases, fences, Park and Resume would then
+// have to be written twice: once for records, and once for the entries of that record.
 type permits struct {
 	*Limit
 	key    string
@@ -72,7 +72,7 @@ func (p *permits) try(ctx context.Context) (*core.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Trying any one permit first mostly succeeds, which saves the call that reads which permits are free.
+	// Trying any one permit first usually succeeds, which saves the call that reads which permits are free.
 	numbers := jitter.Perm(p.n)
 	if ours {
 		lock, err := p.take(ctx, numbers[0])
@@ -240,7 +240,7 @@ func (p *permits) held(sentinel error) *joblock.Error {
 	return e
 }
 
-// tell sets the key and the owner of e, sets its holder to the one whose lease ends first, and passes e to the
+// tell sets the key and the owner of e, sets its holder to the holder whose lease ends first, and passes e to the
 // Observer.
 func (p *permits) tell(e event.Event) {
 	held := p.held(joblock.ErrHeld)

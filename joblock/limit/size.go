@@ -20,8 +20,8 @@ const (
 )
 
 // recordSize writes the number of permits into a record of its own, unless that record, which the caller passes as old,
-// has the number already. Only people read the record. A call that had to read the permits anyway has read old, so an
-// acquisition that gets a permit at once pays nothing.
+// has the number already. Only people read the record. A call that has to read the permits anyway reads old with them,
+// so an acquisition that gets a permit at once pays nothing.
 //
 // The record belongs to a lock whose lease ends at once. The number is in its holder label, as the text of a
 // keyspace.Said. So one call writes the record, and no release is needed. If the call fails, a later acquisition writes

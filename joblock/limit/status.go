@@ -14,7 +14,7 @@ type Status struct {
 	Key     string           `json:"key"`
 	Limit   int              `json:"limit"`
 	Taken   int              `json:"taken"`             // number of permits that are held, parked or orphaned
-	Waiters int              `json:"waiters,omitempty"` // number of waiters; a waiter that has died counts for a while
+	Waiters int              `json:"waiters,omitempty"` // number of waiters; a dead waiter counts for a while
 	Permits []joblock.Status `json:"permits"`           // all n permits, by number
 }
 

@@ -25,15 +25,16 @@ import (
 const MaxBytes = driver.MaxMemoBytes
 
 // WithGrant is an option of the calls that acquire or resume a lock. The store sends the key's memo along with the
-// grant, and Of returns that memo. It is not the default, because a memo may be large and most holders do not use it.
+// grant, and Of returns that memo. The option is not the default, because a memo may be large and most holders do not
+// use it.
 func WithGrant() joblock.Option { return core.With(func(o *core.Options) { o.Memo = true }) }
 
 // Of returns the memo of lock's key: the memo that Write last wrote with lock or, before the first Write, the memo that
 // came with the grant. Of returns nil if there is no such memo, and for a nil Lock. The caller must not change it.
 func Of(lock *joblock.Lock) []byte { return (*core.Lock)(lock).Memo() }
 
-// Load reads the memo of lock's key from the store, and Of returns that memo from then on. Load is for a lock that came
-// without WithGrant, such as the lock of a job, which the worker has resumed:
+// Load reads the memo of lock's key from the store, and Of returns that memo from then on. Load is for a lock that was
+// taken without WithGrant, such as the lock of a job, which the worker has resumed:
 //
 //	lock, _ := joblock.FromContext(ctx)
 //	left, err := memo.Load(ctx, lock) // by an earlier attempt, or by an earlier holder
@@ -72,8 +73,8 @@ func (v View) MarshalJSON() ([]byte, error) {
 // Read reads the states and the memos of several keys, 1000 in a call to the store. Read takes no lock. The views are in
 // the order of keys. A view may already be out of date: before you act on a view, take the lock and check again.
 //
-// Errors: ErrInvalid for a bad key, before Read sends anything; ErrUnavailable; ErrClosed. With an error Read returns
-// no views at all, because a key that could not be read would look free.
+// Errors: ErrInvalid for a bad key, before Read sends anything; ErrUnavailable; ErrClosed. On error Read returns no
+// views at all, because a key that could not be read would look free.
 func Read(ctx context.Context, locks *joblock.Locker, keys ...string) ([]View, error) {
 	const op = "read memos"
 	in := (*core.Locker)(locks)

@@ -1,36 +1,37 @@
-// Package rate bounds how often something starts, by key, in the whole cluster: at most n times in any period, by the
-// store's clock.
+// Package rate limits how often something starts in the whole cluster: for each key, at most n times in any period, by
+// the store's clock.
 //
 //	search := rate.Limit{Key: joblock.Key("search", tenant), N: 100, Per: time.Minute}
 //	if err := rate.Allow(ctx, locks, search); err != nil { … } // 429: errors.Is(err, joblock.ErrHeld)
 //	if err := rate.Wait(ctx, locks, search); err != nil { … }  // waits for its turn
 //
-// For jobs use worker.Worker.RateLimit instead of Wait: a job that waits there occupies no worker. Jobs and calls with one
-// key share the rate, and one line.
+// For jobs use worker.Worker.RateLimit instead of Wait: a job that waits there occupies no worker. Jobs and calls with
+// the same key share one rate and one line.
 //
 // # What is promised
 //
 // The store admits at most N starts in any span of Per. The window slides, so there is no boundary around which twice
-// as many could start. While work waits, at least 0.95 N start, if each start begins within a fiftieth of Per after its
-// opening.
+// as many could start. The opening of a start is the time from which the rate allows it. While work waits, there are at
+// least 0.95 N starts in a span of Per, if each start begins within a fiftieth of Per after its opening.
 //
-//	a start counts              when the store admits it, just before it begins. The store counts over Per and a margin, a
-//	                            50th of Per and at most a second, so that a start may begin that long after its admission
-//	an answer that comes        more than the margin after the request is too late: the start is requested again. After
-//	                            three such answers in a row it begins all the same
-//	a start that begins later   than the margin after its admission, as on an overloaded machine, may be one of more than N
-//	                            starts in a time of Per: those that were admitted a Per later begin without such a delay
-//	a process that dies         between the admission and the start has used up one start
-//	a store that loses data     forgets the starts: up to N more may begin
-//	no answer from the store    nothing starts: joblock.ErrUnavailable
-//	callers that disagree       each start is judged by its own caller's N and Per, over the starts of all callers
+//	when a start counts         A start counts when the store admits it, just before it begins. The store counts over Per plus
+//	                            a margin, so a start may begin up to the margin after its admission. The margin is a 50th of
+//	                            Per, at most a second.
+//	a late answer               If the answer comes more than the margin after the request, the start is requested again.
+//	                            After three such answers in a row it begins anyway.
+//	a late start                If a start begins more than the margin after its admission, as on an overloaded machine, a
+//	                            span of Per that it falls in may have more than N starts.
+//	a process that dies         A process that dies between the admission and the start has used up one start.
+//	a store that loses data     The store forgets the starts: up to N more may begin.
+//	no answer from the store    Nothing starts: the error is joblock.ErrUnavailable.
+//	callers that disagree       Each start is judged by its own caller's N and Per, over the starts of all callers.
 //
 // Waiting jobs and calls are served in the order in which they came. A waiter that does not respond when its turn comes
 // keeps its opening from the others for five seconds.
 //
 // # What it costs
 //
-// A call costs one command for each limit, and one more each time it has to wait. A key takes some 100 bytes for each
+// A call costs one command for each limit, and one more each time it has to wait. A key takes about 100 bytes for each
 // start of the last Per, up to N or Burst, and for each waiter. A key that is not used expires.
 package rate
 
@@ -50,8 +51,8 @@ import (
 // Limit allows N starts in any span of Per, for one key. All state is in the store: Limits with the same Key share it.
 // Give a key the same N and Per everywhere.
 type Limit struct {
-	// Key names what is limited, such as a tenant or a provider. Build Key with joblock.Key. It is independent of a lock
-	// on the same key.
+	// Key names what is limited, such as a tenant or a provider. Build Key with joblock.Key. The rate is independent of
+	// a lock on the same key.
 	Key string
 
 	// N is how many may start in Per: from 1 to 1,000,000.
@@ -60,16 +61,16 @@ type Limit struct {
 	// Per is the period: from a second to 31 days.
 	Per time.Duration
 
-	// Burst is how many may start at once: a divisor of N, up to 1,000. With a Burst of 1 starts are spread evenly, one in
-	// each Nth of Per. Default: N, or for an N above 1,000 its largest divisor up to 1,000.
+	// Burst is how many may start at once: a divisor of N, up to 1,000. With a Burst of 1, starts are spread evenly:
+	// one in each Nth of Per. Default: N, or for an N above 1,000 its largest divisor up to 1,000.
 	Burst int
 
-	// Name lets an operator change N without a deploy: see "joblock limits". Up to 128 bytes. If N was changed, Burst is
-	// lowered to a divisor of the new N. Default: N cannot be changed.
+	// Name lets an operator change N without a deploy: see "joblock limits". Up to 128 bytes. If an operator has
+	// changed N, Burst is lowered to a divisor of the new N. Default: operators cannot change N.
 	Name string
 }
 
-// maxNap is how long Wait sleeps at most before it asks again: waiters before it may have left the line.
+// maxNap is how long Wait sleeps at most before it asks again, because waiters ahead of it may have left the line.
 const maxNap = 5 * time.Second
 
 // Allow counts a start at all limits, or at none. It does not wait. The error matches joblock.ErrHeld if one of the
@@ -128,17 +129,18 @@ func check(locks *joblock.Locker, op string, limits []Limit) ([]rates.Limit, err
 	return all, rates.Check((*core.Locker)(locks), op, all)
 }
 
-// PushBack lets nothing start with key for the time d from now, up to 366 days, as when a provider has answered with
-// Retry-After. A longer push-back that is already in force stays. With d 0 the push-back ends at once. Starts that were
-// admitted before are not affected. The errors are those of Allow, without joblock.ErrHeld.
+// PushBack lets nothing start with key until d from now. d is at most 366 days. Call PushBack when, for example, a
+// provider has answered with Retry-After. A longer push-back that is already in force stays. With d 0 the push-back
+// ends at once. Starts that were admitted before are not affected. The errors are those of Allow, without
+// joblock.ErrHeld.
 func PushBack(ctx context.Context, locks *joblock.Locker, key string, d time.Duration) error {
 	return rates.PushBack(ctx, (*core.Locker)(locks), "push back", "", key, d)
 }
 
-// RetryAfter returns an error for a handler inside of worker.Worker.RateLimit to return when a provider has refused the
-// call for now. The Worker then pushes key back, as PushBack does, and snoozes the task for that time: at least a second,
-// at most 366 days. No retry is charged, and the job is the first to start afterwards. If the provider never stops
-// refusing, the job never ends: give the task a Deadline. From any other handler the error is an ordinary error.
+// RetryAfter returns an error that a handler inside of worker.Worker.RateLimit returns when a provider has refused a
+// call for now. The Worker then pushes key back, as PushBack does, and snoozes the task for the time after: at least a
+// second, at most 366 days. No retry is charged, and the job is the first to start afterwards. If the provider never
+// stops refusing, the job never ends: give the task a Deadline. From any other handler the error is an ordinary error.
 func RetryAfter(key string, after time.Duration) error { return &rates.Refusal{Key: key, After: after} }
 
 // Status is the public state of the rate of a key.

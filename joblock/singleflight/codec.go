@@ -12,8 +12,9 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// header precedes the msgpack of a result in a memo. Its numbers are big-endian. The time at which the freshness ends
-// would not be enough: after the clock was set back, only Written shows that a result is from the future.
+// header precedes the msgpack of a result in a memo. Its numbers are big-endian. To store only the time at which the
+// freshness ends would not be enough: after the clock was set back, only Written shows that a result is from the
+// future.
 type header struct {
 	Magic   [4]byte // with the version of the format
 	Type    uint64  // typeHash of the result
@@ -25,8 +26,8 @@ var magic = [4]byte{'j', 'l', 'r', 1}
 
 const headerBytes = 4 + 3*8
 
-// encodeResult makes a memo of v. The memo begins with headerBytes zero bytes, which stampResult overwrites. The error
-// is ErrInvalid for a value that is too large, and msgpack's error for a value that has no encoding.
+// encodeResult makes a memo of v. The memo begins with headerBytes zero bytes, which stampResult overwrites.
+// encodeResult returns ErrInvalid for a value that is too large, and msgpack's error for a value that has no encoding.
 func encodeResult[T any](key string, v T) ([]byte, error) {
 	b := bytes.NewBuffer(make([]byte, headerBytes))
 	if err := msgpack.NewEncoder(b).Encode(&v); err != nil {
@@ -59,7 +60,8 @@ func decodeResult[T any](memo []byte, now time.Time) (v T, left time.Duration) {
 	if age < 0 || age >= h.Fresh || h.Fresh > driver.MaxPeriod.Milliseconds() || !wellFormed(body) {
 		return v, 0
 	}
-	// T's own decoder may panic on bytes that T's own encoder did not write. An error or a panic may leave half a T in v.
+	// T's own decoder may panic on bytes that T's own encoder did not write. After an error or a panic, v may be a T
+	// that is only partly decoded.
 	defer func() {
 		if recover() != nil || left == 0 {
 			v, left = *new(T), 0

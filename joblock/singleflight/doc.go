@@ -16,17 +16,18 @@
 //	be kept                           the reason
 //	dies with its process             nothing                      computes, after the lease has run out
 //
-// Some results cannot be kept: a result longer than 64 KiB less some 30 bytes; a result that msgpack cannot encode; a
-// result that comes while the store does not answer; and a result that comes after the function has released the
-// lock.
+// Some results cannot be kept: a result whose msgpack is longer than 64 KiB minus some 30 bytes; a result that msgpack
+// cannot encode; a result that the function returns while the store does not answer; and a result that it returns after
+// it has released the lock.
 //
 // The function's context carries the lock (see joblock.FromContext). If the lock is lost, the context ends with cause
 // ErrLost. The function must not use singleflight with the same key: locks are not re-entrant.
 //
-// All other errors mean that this call has computed nothing. An error comes with the zero T. These errors are those
-// of Locker.Acquire: ErrTimeout, ErrHeld with joblock.MaxWait(0), the cause of ctx, ErrClosed and ErrUnavailable. If
-// the store does not answer the first call, ErrUnavailable comes at once. ErrInvalid comes before the first call, for
-// a Locker that joblock.New has not made, a nil function, a ttl out of bounds, a bad key or a bad option.
+// All other errors mean that this call of Do has computed nothing. They are those of Locker.Acquire: ErrTimeout,
+// ErrHeld with joblock.MaxWait(0), the cause of ctx, ErrClosed and ErrUnavailable. If the store does not answer Do's
+// first call, Do returns ErrUnavailable at once. Before any call to the store, Do returns ErrInvalid for a Locker that
+// joblock.New has not made, a nil function, a ttl out of bounds, a bad key or a bad option. With every error, Do
+// returns the zero T.
 //
 // # The type of the result
 //
@@ -36,12 +37,13 @@
 //
 // The memo of the key has the result (see package memo). So use the keys of one kind of result for nothing else.
 //
-// Any program that can write to the store can forge results. A value that announces more elements than it has bytes
-// is not decoded, so decoding costs at most 64 Ki times the size of T's elements. Still prefer a concrete T to an
+// Any program that can write to the store can forge results. A value that announces more elements than it has bytes is
+// not decoded, so decoding allocates at most 64 Ki times the size of T's elements. Even so, prefer a concrete T to an
 // interface.
 //
 // # The clock
 //
-// The store's clock alone decides whether a result is fresh. A result from the future of that clock counts as too
-// old. If the clock is set back, a kept result may stay fresh for longer, by as much as the clock was set back.
+// The store's clock alone decides whether a result is fresh. A result whose time of writing is ahead of that clock
+// counts as too old. If the clock is set back, a kept result may stay fresh for longer, by as much as the clock was set
+// back.
 package singleflight

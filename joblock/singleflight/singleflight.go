@@ -29,11 +29,12 @@ func Do[T any](
 }
 
 // DoFunc is Do for results that know how long they are fresh, such as an access token or a response with a max-age.
-// DoFunc calls ttl with the result of fn, under the lock. A result whose ttl is below a millisecond is not kept. A
-// ttl above 366 days counts as 366 days. A nil ttl is ErrInvalid.
+// DoFunc calls ttl with the result of fn, under the lock. A result whose ttl is below a millisecond is not kept. A ttl
+// above 366 days counts as 366 days. If ttl is nil, DoFunc returns ErrInvalid.
 //
-// If a waiter dies just after the store has granted the lock to that waiter, the store may drop a kept result before
-// its ttl has passed: when the time in the option Retain, or else Config.Retain, has passed since that lock ended.
+// If a waiter dies just after the store has granted the lock to it, the store may drop a kept result before its ttl has
+// passed: as soon as Retain has passed since the end of the dead waiter's lock. Retain is the option or, without it,
+// Config.Retain.
 func DoFunc[T any](
 	ctx context.Context, locks *joblock.Locker, key string, ttl func(T) time.Duration,
 	fn func(ctx context.Context) (T, error), opts ...joblock.AcquireOption,
