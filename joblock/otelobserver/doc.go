@@ -1,4 +1,4 @@
-// Package otelobserver makes metrics and traces of what happens to locks, with OpenTelemetry.
+// Package otelobserver records what happens to locks as OpenTelemetry metrics and traces.
 //
 //	metrics, err := otelobserver.New(otel.GetMeterProvider(), nil)
 //	...
@@ -22,7 +22,8 @@
 // Package promobserver has the same metrics for Prometheus, with the names and labels that OpenTelemetry's translation
 // makes of these. docs/monitoring.md in the repository has all of them, with a dashboard and alerts.
 //
-// The first three have all of these attributes, joblock.renewal.late and joblock.held only the last one:
+// The first three instruments have all of these attributes; joblock.renewal.late and joblock.held have only the last
+// one:
 //
 //	joblock.event      the name of the event's kind, such as "acquired" or "lost"
 //	error.type         joblock.CodeOf the event's error, such as LOCK_TIMEOUT; "_OTHER" for an error without a
@@ -34,8 +35,8 @@
 // # Traces
 //
 // A request, its wait for a lock, the enqueue and each attempt of the job are one trace. The task carries the enqueue's
-// span in the headers traceparent and tracestate of W3C. No trace begins here: without a span in the caller's context, and
-// without such a header, there are no spans.
+// span in the headers traceparent and tracestate of W3C. The Tracer begins no trace of its own: without a span in the
+// caller's context, and without such a header, there are no spans.
 //
 //	span                  kind      parent                      covers
 //	joblock acquire       client    the caller's                a call that takes a lock, with its wait
@@ -47,9 +48,9 @@
 //	joblock resume        client    run, or the caller's        taking parked locks
 //	joblock release       client    run, or the caller's        giving locks back
 //
-// If another instrumentation has begun a span around the handler, joblock run is below that span, and links to the
-// enqueue if that is in another trace. The task of a group is below the enqueue of the first member, and links to those of
-// up to 64 others.
+// If another instrumentation has begun a span around the handler, that span is the parent of joblock run, which then
+// links to the enqueue if the enqueue is in another trace. For the task of a group, the parent of joblock run is the
+// enqueue of the group's first member, and joblock run links to the enqueues of up to 64 other members.
 //
 // The spans have these attributes, and the events "contended", "gave up", "renewed", "renewed late", "parked", "released"
 // and "lost" of package event. The status is Error if something is wrong, but not if a key is busy or a job is snoozed.
@@ -65,7 +66,7 @@
 //	                           panicked
 //	error.type                 as above
 //
-// The package is a module of its own, so that other packages do not depend on OpenTelemetry. The module needs
+// This package is a module of its own, so that other packages do not depend on OpenTelemetry. The module needs
 // OpenTelemetry's API, not its SDK.
 //
 //	go get github.com/joblock/toolkit/joblock/otelobserver

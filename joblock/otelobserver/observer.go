@@ -19,13 +19,13 @@ const scope = "github.com/joblock/toolkit/joblock/otelobserver"
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
-	// KeyGroup returns the attribute joblock.key.group for a key. "" leaves the attribute out. KeyGroup must return few
-	// different values, because each value is a set of time series. If keys begin with their purpose, FirstPart is such
-	// a function. KeyGroup must be safe for concurrent use. Default: no attribute.
+	// KeyGroup returns the value of the attribute joblock.key.group for a key. "" leaves the attribute out. KeyGroup
+	// must return few different values, because each value is a set of time series. If keys begin with their purpose,
+	// FirstPart is such a function. KeyGroup must be safe for concurrent use. Default: no attribute.
 	KeyGroup func(key string) string
 
-	// JournalDropped, if set, is the method Dropped of a journal.Journal, which becomes joblock.journal.dropped. It is called
-	// with each collection.
+	// JournalDropped, if set, returns the value of joblock.journal.dropped. Set it to the method Dropped of the
+	// process's journal.Journal. It is called at each collection.
 	JournalDropped func() int64
 }
 
@@ -73,7 +73,7 @@ func New(provider metric.MeterProvider, cfg *Config) (event.Observer, error) {
 	return r.observe, nil
 }
 
-// meet makes the counters of a group of keys that alerts are concerned with.
+// meet creates, with value 0, the counters that alerts watch, when a group of keys is first seen.
 func (r *recorder) meet(name string, group []attribute.KeyValue) {
 	if !r.groups.First(name) {
 		return

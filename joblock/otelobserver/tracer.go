@@ -18,18 +18,18 @@ import (
 
 // TracerConfig configures NewTracer. The zero value of each field means its default.
 type TracerConfig struct {
-	// Propagator writes the span of an enqueue into the headers of the task, and reads it there. Use the same Propagator
-	// in all processes. Default propagation.TraceContext{}: the headers traceparent and tracestate of W3C. Baggage goes
-	// along only with a Propagator that has it.
+	// Propagator writes the span of an enqueue into the headers of the task, and reads it there. Use the same
+	// Propagator in all processes. Default propagation.TraceContext{}: the headers traceparent and tracestate of W3C.
+	// Baggage is carried along only if the Propagator supports it.
 	Propagator propagation.TextMapPropagator
 
-	// ShowKey returns what spans show of a key, as joblock.key; "" leaves the attribute out. ShowKey must be safe for
-	// concurrent use. Default: the key itself.
+	// ShowKey returns the value of the attribute joblock.key for a key; "" leaves the attribute out. ShowKey must be
+	// safe for concurrent use. Default: the key itself.
 	ShowKey func(key string) string
 }
 
-// linksHeader has the spans of the members of a group that the span of the group's task links to, in addition to its
-// parent: values of traceparent, with commas between them.
+// linksHeader is a header of the task of a group. It names the spans of the group's members to which the task's span
+// links, in addition to its parent. Its value is a list of values of traceparent, separated by commas.
 const linksHeader = "joblock-links"
 
 // mostLinks bounds linksHeader. OpenTelemetry's SDK keeps 128 links.
@@ -38,8 +38,8 @@ const mostLinks = 64
 // mostKeys bounds the values of joblock.keys.
 const mostKeys = 16
 
-// NewTracer returns a Tracer that creates spans with a Tracer of provider; the package comment lists the spans. A nil cfg means
-// the defaults. The error is joblock.ErrInvalid for a nil provider.
+// NewTracer returns a Tracer that creates spans with a Tracer of provider; the package comment lists the spans. A nil
+// cfg means the defaults. NewTracer returns joblock.ErrInvalid for a nil provider.
 func NewTracer(provider trace.TracerProvider, cfg *TracerConfig) (event.Tracer, error) {
 	if provider == nil {
 		return nil, fmt.Errorf("otelobserver: the TracerProvider is nil: %w", joblock.ErrInvalid)
@@ -112,7 +112,7 @@ func (t *tracer) remote(ctx context.Context, headers map[string]string) (context
 	return ctx, links
 }
 
-// parse returns the span that a value of traceparent names. The result is not valid if text is no such value.
+// parse returns the span that a value of traceparent names. The result is not valid if text is not such a value.
 func parse(text string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": text}))
 }
@@ -147,7 +147,7 @@ func (t *tracer) Merge(of []map[string]string) map[string]string {
 		seen[sc.SpanID()] = true
 	}
 	if merged != nil {
-		merged[linksHeader] = strings.Join(links, ",") // also if empty: a member's may have been copied
+		merged[linksHeader] = strings.Join(links, ",") // even if empty, because a member's header may have been copied
 	}
 	return merged
 }
@@ -231,7 +231,7 @@ func (s span) End(outcome string, err error) {
 		code := joblock.CodeOf(err)
 		s.s.SetAttributes(attribute.String(names.Error, cmp.Or(code, names.Other)))
 		if outcome != "snoozed" && outcome != "revoked" && outcome != "superseded" && !expected[code] {
-			// The text of a handler's error may have anything in it, and that of the toolkit's has keys.
+			// The text of a handler's error may contain anything, and the texts of the toolkit's errors contain keys.
 			s.s.SetStatus(codes.Error, cmp.Or(code, outcome))
 		}
 	}

@@ -15,18 +15,18 @@
 //	joblock_held                      gauge: how many locks this process holds
 //	joblock_journal_dropped_total     counter: see Config.JournalDropped
 //
-// The first three have all of these labels, joblock_renewal_late_seconds and joblock_held only the last one. A label
-// without a value is empty, which for Prometheus is the same as absent.
+// The first three metrics have all of these labels; joblock_renewal_late_seconds and joblock_held have only the last
+// one. A label without a value is empty, which for Prometheus is the same as absent.
 //
 //	joblock_event      the name of the event's kind, such as "acquired" or "lost"
 //	error_type         joblock.CodeOf the event's error, such as LOCK_TIMEOUT; "_OTHER" for an error without a code
 //	joblock_key_group  the result of Config.KeyGroup
 //
-// The key is not a label, because each key would be a time series of its own. Names and labels are those that
-// OpenTelemetry makes of the metrics of package otelobserver, so one dashboard and one set of alerts serve both: see
-// docs/monitoring.md in the repository.
+// The key is not a label, because each key would be a time series of its own. The names and labels are those that
+// OpenTelemetry gives the metrics of package otelobserver in Prometheus, so one dashboard and one set of alerts serve
+// both: see docs/monitoring.md in the repository.
 //
-// The package is a module of its own, so that other packages do not depend on Prometheus.
+// This package is a module of its own, so that other packages do not depend on Prometheus.
 //
 //	go get github.com/joblock/toolkit/joblock/promobserver
 package promobserver

@@ -15,13 +15,13 @@ import (
 
 // Config configures New. The zero value of each field means its default.
 type Config struct {
-	// KeyGroup returns the label joblock_key_group for a key. KeyGroup must return few different values, because each
-	// value is a set of time series. If keys begin with their purpose, FirstPart is such a function. KeyGroup must be
-	// safe for concurrent use. Default: the label is empty.
+	// KeyGroup returns the value of the label joblock_key_group for a key. KeyGroup must return few different values,
+	// because each value is a set of time series. If keys begin with their purpose, FirstPart is such a function.
+	// KeyGroup must be safe for concurrent use. Default: the label is empty.
 	KeyGroup func(key string) string
 
-	// JournalDropped, if set, is the method Dropped of a journal.Journal, which becomes joblock_journal_dropped_total. It is
-	// called with each scrape.
+	// JournalDropped, if set, returns the value of joblock_journal_dropped_total. Set it to the method Dropped of the
+	// process's journal.Journal. It is called at each scrape.
 	JournalDropped func() int64
 }
 
@@ -33,8 +33,8 @@ func FirstPart(key string) string {
 }
 
 // New registers the metrics and returns an Observer that counts events. A nil cfg means the defaults. Errors:
-// joblock.ErrInvalid for a nil registerer, and a prometheus.AlreadyRegisteredError if there is such an Observer already:
-// several Lockers of a process share one. After an error nothing is registered.
+// joblock.ErrInvalid for a nil registerer, and a prometheus.AlreadyRegisteredError if registerer already has the
+// metrics of such an Observer. Several Lockers of a process share one Observer. After an error nothing is registered.
 func New(registerer prometheus.Registerer, cfg *Config) (event.Observer, error) {
 	if registerer == nil {
 		return nil, fmt.Errorf("promobserver: the Registerer is nil: %w", joblock.ErrInvalid)
@@ -68,7 +68,7 @@ func New(registerer prometheus.Registerer, cfg *Config) (event.Observer, error) 
 	return r.observe, nil
 }
 
-// meet makes the counters of a group of keys that alerts are concerned with.
+// meet creates, with value 0, the counters that alerts watch, when a group of keys is first seen.
 func (r *recorder) meet(group string) {
 	if !r.groups.First(group) {
 		return

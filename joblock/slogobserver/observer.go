@@ -36,7 +36,7 @@ func New(logger *slog.Logger, cfg *Config) event.Observer {
 // Level returns the default level of an event:
 //
 //	Warn    work is at risk: lost, renewed late, renewal unanswered, cleanup failed, fell back, overran
-//	Info    another caller ended a lock: released by token, freed, forced; or a lock was resumed although its
+//	Info    a lock was ended without its handle: released by token, freed, forced; or a lock was resumed although its
 //	        reservation had run out
 //	Debug   all other events
 func Level(e event.Event) slog.Level {
