@@ -7,8 +7,8 @@ import (
 
 // Config configures a store. The zero value of each field means its default.
 type Config struct {
-	// Now is the store's clock. Now must not call the store: that call would wait for Now to return. Default: the
-	// wall time at which New was called plus the monotonic time since then.
+	// Now is the store's clock. Now must not call the store: that call would never return. Default: the wall time at
+	// which New was called plus the monotonic time since then.
 	Now func() time.Time
 
 	// Silent suppresses the warning, at the store's first use, that its locks guard this process only.

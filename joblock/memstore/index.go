@@ -23,9 +23,9 @@ type index struct {
 }
 
 type entry struct {
-	// Mark is when the entry is due, in µs. due sets an odd Mark, and all other methods set an even Mark, so
-	// that Settle sees whether the entry was written or settled after the Due that returned it. The Mark of an entry that
-	// was settled with Settled is no multiple of 4, and any other even Mark is one.
+	// Mark is when the entry is due, in µs. due sets an odd Mark, and all other methods set an even Mark, so that
+	// Settle sees whether the entry was written or settled after the Due that returned it. The Mark of an entry that
+	// was settled with Settled is not a multiple of 4, and any other even Mark is one.
 	driver.Entry
 	at int // position in index.order
 }
@@ -48,7 +48,7 @@ func (x *index) bound(now instant, key, job string, grace time.Duration) {
 	x.put(now, e, grace, 0)
 }
 
-// put gives e a new Mark, and makes it due after wait or some µs later. kind is the new Mark modulo 4.
+// put gives e a new Mark, and makes it due after wait or up to 3 µs later. kind is the new Mark modulo 4.
 func (x *index) put(now instant, e *entry, wait time.Duration, kind int64) {
 	due := now.us + wait.Microseconds()
 	x.move(e, due+(kind+4-due%4)%4)
@@ -77,7 +77,7 @@ func (x *index) due(now instant, req driver.DueRequest) driver.DueReply {
 	return reply
 }
 
-// settle does what the settlement says, if the entry still has the settlement's Mark.
+// settle carries out the settlement l if the entry still has the Mark of l.
 func (x *index) settle(now instant, l driver.Settlement) {
 	e := x.find[driver.Entry{Key: l.Key, Job: l.Job}]
 	switch {
@@ -139,15 +139,15 @@ func (s *store) Due(ctx context.Context, req driver.DueRequest) (driver.DueReply
 	return s.jobs.due(now, req), nil
 }
 
-// Entries implements driver.Store. Pages are in the order of keys and jobs. A cursor is the last entry of the previous
-// page: its key, a line break and its job.
+// Entries implements driver.Store. Pages are in the order of a hash of key and job. A cursor is the hash of the last
+// entry of the previous page.
 func (s *store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.EntriesPage, error) {
 	var page driver.EntriesPage
 	if _, err := s.enter(ctx); err != nil {
 		return page, err
 	}
 	defer s.mu.Unlock()
-	// A cursor travels to callers who may not know every key.
+	// The cursor is a hash because it reaches callers who may not know every key.
 	text := func(l driver.Entry) string {
 		sum := sha256.Sum256([]byte(l.Key + "\n" + l.Job))
 		return hex.EncodeToString(sum[:])

@@ -12,15 +12,14 @@ import (
 type listener struct {
 	deliver func(driver.Push)
 
-	// busy counts the deliveries under way. A delivery begins only under Store.mu and while the listener is registered,
-	// so none begins after a Wait that began after the listener was removed.
+	// busy counts the deliveries under way. A delivery begins only under store.mu and while the listener is registered.
+	// So after the listener was removed, Wait waits for the last delivery.
 	busy sync.WaitGroup
 }
 
-// Subscribe implements driver.Store. No push is lost: the call that causes a push delivers the push to all
-// subscribers of the inbox before the call returns. Several calls may deliver at a time. deliver may call
-// the Store, because the Store's mutex is free during a delivery. deliver must not call stop: stop waits for deliver
-// to return.
+// Subscribe implements driver.Store. No push is lost: the call that causes a push delivers the push to all subscribers
+// of the inbox before the call returns. Several calls may deliver at a time. deliver may call the store, because the
+// store's mutex is free during a delivery. deliver must not call stop: stop waits for deliver to return.
 func (s *store) Subscribe(ctx context.Context, inbox string, deliver func(driver.Push)) (stop func(), err error) {
 	if _, err := s.enter(ctx); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ type queue struct {
 	kept   int64                    // ms; until when the places keep the record, retention included
 }
 
-// A place is one waiter's position in a queue.
+// place is one waiter's position in a queue.
 type place struct {
 	waiter
 	number int
@@ -26,7 +26,7 @@ type place struct {
 	since  int64 // µs; when the place was taken
 }
 
-// waiter is the last request that a waiter has sent. For a waiting job, the TTL is the Reserve of the Take.
+// waiter is the latest request of a waiter. For a waiting job, the TTL is the Reserve of the Take.
 type waiter struct {
 	driver.AcquireRequest
 	job string // the job that waits, or "" for an Acquire
@@ -81,7 +81,7 @@ func (r *record) prolong(now instant, p *place, d, retain time.Duration) {
 	r.keepQueue(p.until, retain)
 }
 
-// keepQueue makes the Store remember the record for retain after until, when a place ends.
+// keepQueue makes the store remember the record for retain after until, the end of a place.
 func (r *record) keepQueue(until int64, retain time.Duration) {
 	r.queue.kept = max(r.queue.kept, until+retain.Milliseconds())
 	r.expires = max(r.expires, r.queue.kept)

@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// rates has the rates of keys.
+// rates has the rate of each key.
 type rates struct {
 	keys    map[string]*driver.Rate
 	sweepAt int // number of keys at which Admit drops those that have expired

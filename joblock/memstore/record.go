@@ -10,13 +10,13 @@ import (
 // fences in microseconds.
 type instant struct {
 	ms, us  int64
-	inboxes map[string][]*listener // Store.inboxes: an inbox without a subscriber is not in the map
+	inboxes map[string][]*listener // store.inboxes: an inbox without a subscriber is not in the map
 }
 
 func (now instant) time() time.Time { return time.UnixMicro(now.us) }
 
-// after returns the deadline that is d from now. The clock's milliseconds are rounded down, so the method after adds a
-// millisecond: no lease ends early.
+// after returns the deadline that is d from now. It adds a millisecond, because the clock's milliseconds are rounded
+// down and no lease may end early.
 func (now instant) after(d time.Duration) int64 { return now.ms + 1 + d.Milliseconds() }
 
 // left returns the time until a deadline, or 0 if the deadline has passed.
@@ -24,7 +24,7 @@ func (now instant) left(deadline int64) time.Duration {
 	return time.Duration(max(0, deadline-now.ms)) * time.Millisecond
 }
 
-// record is the state of a key in the Store. Fence 0 means that the key has no record. Times are in milliseconds.
+// record is the state of a key in the store. Fence 0 means that the key has no record. Times are in milliseconds.
 type record struct {
 	owner   string // stays after the end, because the rows "another owner" and "ended" need the owner
 	fence   int64  // of the present term; only grows
@@ -42,7 +42,7 @@ type record struct {
 	ended   driver.Ended // how a release ended the ownership; endedBy derives EndedLapsed from record.until
 	reason  string
 	memo    []byte
-	expires int64  // when the Store forgets the record
+	expires int64  // when the store forgets the record
 	queue   *queue // nil without waiters; copies of the record share the queue
 }
 

@@ -96,8 +96,8 @@ func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 	return replies, batch(ctx, s, reqs, replies, func(r driver.ReleaseRequest) string { return r.Key }, s.release)
 }
 
-// release is record.release, with the queue that the record has or, for a slot other than the first, with the
-// queue of the slots' key.
+// release calls record.release with the right queue: that of the record or, for a slot other than the first, that of
+// the key to which the slot belongs.
 func (s *store) release(r record, now instant, req driver.ReleaseRequest) (record, answer) {
 	key, other := driver.LineOf(req.Key)
 	if !other {

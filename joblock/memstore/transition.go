@@ -9,7 +9,7 @@ import (
 )
 
 // This file is the transition table in the package comment of driver. A transition takes the old record, the time and
-// the request; it returns the new record and the answer. Each case has the name of its row. Both records share the
+// the request; it returns the new record and the answer. A comment at each case names its row. Both records share the
 // queue, which a transition may change. So do not use the old record after a transition.
 
 // answer is what a transition returns in addition to the record.
@@ -25,7 +25,7 @@ func (a answer) binding(job string, grace time.Duration) answer {
 	return a
 }
 
-// waits adds to a what the answer says about p, a place in the queue of r.
+// waits sets the fields of a that describe p, a place in the queue of r.
 func (a answer) waits(now instant, r record, p *place) answer {
 	a.Ahead, a.Now, a.Since = r.ahead(p), now.time(), time.UnixMicro(p.since)
 	return a
@@ -61,7 +61,7 @@ func (r record) take(now instant, req driver.TakeRequest) (record, answer) {
 	if r.parked(now) && r.owner == req.Owner && r.nonce == req.Nonce && r.job == req.Job { // again
 		return r, r.taken().binding(r.job, req.Grace)
 	}
-	queues := req.Patience > 0 && !(r.live(now) && r.job == req.Job) // QUEUE gives the job a place, or keeps the job's
+	queues := req.Patience > 0 && !(r.live(now) && r.job == req.Job) // QUEUE gives the job a place, or keeps its place
 	p := r.placeOf(req.Nonce)
 	switch {
 	case req.Patience > 0 && p != nil && p.Owner != req.Owner: // another owner
@@ -242,7 +242,7 @@ func (r *record) pass(now instant, req driver.ReleaseRequest, q *record, a answe
 	return a
 }
 
-// reserve does not recognize a repeated call: it only finds that the reservation lasts long enough.
+// reserve need not recognise a repeated call: such a call finds that the reservation already lasts long enough.
 func (r record) reserve(now instant, req driver.ReserveRequest) (record, answer) {
 	p := r.placeOf(req.Nonce)
 	switch {
@@ -289,11 +289,11 @@ func (r record) reservePlace(now instant, req driver.ReserveRequest, p *place) (
 	return r, a
 }
 
-// The methods below are the words that the table has in capitals, and other parts that several rows share.
+// The methods below are the steps that the table names in capitals, and other parts that several rows share.
 
-// serve is the step GRANT of the transition table, for the waiter at p, in the call of another caller. The result is the
-// push for the waiter. If the waiter's inbox has no subscriber, the waiter has died, or asks soon. So its lease ends
-// with its place.
+// serve is the step GRANT of the transition table, for the waiter at p, in the call of another caller. The result is
+// the push for the waiter. If the waiter's inbox has no subscriber, the waiter has died, or will soon ask again by
+// itself. So its lease ends with its place.
 func (r *record) serve(now instant, p *place) push {
 	w := p.waiter
 	if w.job == "" && len(now.inboxes[w.Inbox]) == 0 {
@@ -303,7 +303,7 @@ func (r *record) serve(now instant, p *place) push {
 }
 
 // grant is the step GRANT of the transition table, for w. grant returns the push for a waiter. The push to an Acquire
-// carries the grant: only the Store can deliver a push, so the waiter may trust the push without asking.
+// carries the grant: only the store can deliver a push, so the waiter may trust the push without asking.
 func (r *record) grant(now instant, w waiter) push {
 	*r = record{
 		owner: w.Owner, fence: r.fence, prior: r.endedBy(now), last: r.last, memo: r.memo,
@@ -336,7 +336,7 @@ func (r *record) extend(now instant, ttl, reserve, retain time.Duration) {
 	r.keep(now, retain)
 }
 
-// unpark undoes the job and the reservation of a Park. unpark and then extend are the step "new LEASE".
+// unpark undoes the job and the reservation of a Park. unpark followed by extend is the step "new LEASE".
 func (r *record) unpark(job string) { r.job, r.until = job, 0 }
 
 // end is the step END of the transition table.
