@@ -27,8 +27,8 @@ const (
 	// the script, or if the slot moves while a redirected call is on its way.
 	ackTries = 4
 
-	// ackHops is how many further redirections of one try are followed: a slot may have moved twice, and be moving again,
-	// since the client read the topology.
+	// ackHops is how many further redirections of one try are followed. Since the client read the topology, a slot may
+	// have moved twice, and be moving again.
 	ackHops = 2
 )
 
@@ -139,8 +139,8 @@ func (s *store) follow(ctx context.Context, from sender, addr string, sc *script
 		addr = host + addr
 	}
 	opt.Addr = addr
-	// The node's client changes its own setting when it finds that the server has no such notifications, perhaps right
-	// now.
+	// The node's client changes its own setting when it finds that the server has no such notifications, perhaps at
+	// this moment. So the new client must not share the setting.
 	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	rdb := redis.NewClient(opt)
 	defer rdb.Close()

@@ -14,10 +14,10 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Check reports what endangers locks on the servers of a store that New made, what to change, and what is in order. Check
-// looks at the kind of client, eviction, version, persistence, full memory, replicas, clocks, permissions and pushes. What
-// the Report does not mention was not checked. Call Check when a program starts, from monitoring, or for a person at a
-// terminal:
+// Check reports what endangers the locks on the servers of a store that New made, what to change, and what is in order.
+// Check looks at the kind of client, eviction, version, persistence, full memory, replicas, clocks, permissions and
+// pushes. What the Report does not mention was not checked. Call Check when a program starts, from monitoring, or for a
+// person at a terminal:
 //
 //	report, err := redisstore.Check(ctx, store)
 //	if err == nil {
@@ -25,13 +25,13 @@ import (
 //	}
 //
 // Check takes a lock at a key of its own, hands the lock to a second owner, and removes the lock. If ctx ends
-// meanwhile, Check removes the lock all the same; if the server does not answer either, the lock ends within ten
-// seconds. Apart from that, Check only reads: INFO, and CONFIG GET if the user may run it. A Note says what Check was
-// not allowed to read.
+// meanwhile, Check removes the lock anyway; if the server does not answer either, the lock ends within ten seconds.
+// Apart from that, Check only reads: INFO, and CONFIG GET if the user may run it. A Note says what Check was not
+// allowed to read.
 //
-// An error means that the check is incomplete. The error is joblock.ErrInvalid if New did not make s, otherwise from
-// go-redis. The Report then has what Check found before the error. A server that refuses to take the lock, such as a
-// replica, is a Fault in the Report.
+// An error means that the check is incomplete. The error is joblock.ErrInvalid if New did not make s; otherwise it
+// comes from go-redis. The Report then has what Check found before the error. A server that refuses to take the lock,
+// such as a replica, is a Fault in the Report.
 func Check(ctx context.Context, s driver.Store) (Report, error) {
 	own, ok := s.(*store)
 	if !ok {
@@ -81,7 +81,7 @@ func (c *check) client(ctx context.Context) {
 	switch c.s.ops.(type) {
 	case *redis.Ring:
 		c.add(Finding{Fault, "", "client", "a *redis.Ring",
-			"when a shard goes down its keys move to another, where every lock is free",
+			"when a shard goes down, its keys move to another shard, where every lock is free",
 			"use a *redis.Client, also for Sentinel, or a *redis.ClusterClient"})
 	case *redis.Client, *redis.ClusterClient:
 	default:
@@ -103,7 +103,7 @@ func (c *check) servers(ctx context.Context) error {
 		if one, ok := c.s.ops.(*redis.Client); ok {
 			return f(ctx, one)
 		}
-		return nil // there is no telling how many servers a wrapper talks to
+		return nil // a wrapper may talk to any number of servers
 	}
 	switch many := c.s.ops.(type) {
 	case *redis.ClusterClient:
@@ -152,8 +152,8 @@ func (c *check) server(ctx context.Context, rdb *redis.Client) error {
 	return nil
 }
 
-// clocks compares the servers' clocks with this machine's clock. Locks do not depend on the difference. But
-// a difference shows that some clock is wrong. If a server's clock is wrong, a fail-over makes the locks' clock jump.
+// clocks compares the servers' clocks with this machine's clock. Locks do not depend on the difference. But a
+// difference shows that some clock is wrong. If a server's clock is wrong, the locks' clock jumps at a fail-over.
 func (c *check) clocks() {
 	for _, skew := range c.skews {
 		if skew.Abs() > time.Second {
@@ -197,8 +197,8 @@ func parseInfo(text string) info {
 	return out
 }
 
-// num returns the number with this name, 0 if there is none.
+// num returns the number with this name, or 0 if there is none.
 func (i info) num(name string) int64 {
-	n, _ := strconv.ParseInt(i[name], 10, 64) // a value that is no number counts as missing
+	n, _ := strconv.ParseInt(i[name], 10, 64) // a value that is not a number counts as missing
 	return n
 }

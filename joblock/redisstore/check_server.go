@@ -31,7 +31,7 @@ func (n *checkedServer) find(s Severity, subject, found, means, fix string) {
 // unread adds the Finding that this user may not run the given command.
 func (n *checkedServer) unread(command string) {
 	n.find(Note, "permissions", "this user may not run "+command,
-		"what it would tell was not checked", "run Check as a user with +info +config|get, or ask who runs the server")
+		"what that command would show was not checked", "run Check as a user with +info +config|get, or ask the operator of the server")
 }
 
 // config returns a setting. ok is false if this user may not read the setting.
@@ -61,7 +61,7 @@ func (n *checkedServer) version() {
 	}
 }
 
-// olderThan reports whether version v is older than version than. Only the major and minor numbers count. If v is no
+// olderThan reports whether version v is older than version than. Only the major and minor numbers count. If v is not a
 // version, olderThan returns false.
 func olderThan(v, than string) bool {
 	var have, want [2]int
@@ -81,12 +81,12 @@ func olderThan(v, than string) bool {
 func (n *checkedServer) cluster(client redis.UniversalClient) {
 	in := n.info["cluster_enabled"]
 	if _, ok := client.(*redis.Client); ok && in == "1" {
-		n.find(Fault, "client", "a client for one server, of a server that is part of a cluster",
-			"the locks of the other servers' slots cannot be reached, nor those that processes with a *redis.ClusterClient took",
+		n.find(Fault, "client", "a client for one server, but the server is part of a cluster",
+			"neither locks in the slots of other servers nor locks of processes with a *redis.ClusterClient can be reached",
 			"use redis.NewClusterClient")
 	}
 	if _, ok := client.(*redis.ClusterClient); ok && in == "0" {
-		n.find(Fault, "client", "a client for a cluster, of a server that is in no cluster",
+		n.find(Fault, "client", "a client for a cluster, but the server is not in a cluster",
 			"locks have the names of a cluster, which processes with a *redis.Client do not see",
 			"use redis.NewClient, or with Sentinel redis.NewFailoverClient")
 	}
@@ -120,15 +120,15 @@ func (n *checkedServer) shards(ctx context.Context, rdb *redis.Client) {
 	}
 	if listed, err := inOwnShards(ctx, rdb); err == nil && !listed {
 		n.find(Warning, shardRights.subject, "this server is not in its own list of shards (CLUSTER SHARDS)",
-			shardRights.means+"; a SPUBLISH by anybody would end the server",
-			"start the server once more: it has read a nodes.conf that a server before 7.2 has written")
+			shardRights.means+"; a SPUBLISH from any client would crash the server",
+			"restart the server: it has read a nodes.conf written by a server before 7.2")
 	}
 }
 
 func (n *checkedServer) role() {
 	if n.info["role"] == "slave" {
 		n.find(Fault, "role", "this server is a replica of "+n.info["master_host"]+":"+n.info["master_port"],
-			"it refuses writes, and what it shows is old", "connect to the master, or through Sentinel (redis.NewFailoverClient)")
+			"it refuses writes, and its data may be out of date", "connect to the master, or through Sentinel (redis.NewFailoverClient)")
 	}
 	n.wellUnless("role", n.info["role"])
 }
@@ -139,7 +139,7 @@ func (n *checkedServer) memory() {
 		const fix = "CONFIG SET maxmemory-policy noeviction, and in redis.conf; or give locks a Redis of their own"
 		if limit > 0 {
 			n.find(Fault, "maxmemory-policy", fmt.Sprintf("%s with maxmemory %d", policy, limit),
-				"when memory is short the server drops records: locks that are held become free, and fences forgotten", fix)
+				"when memory is short, the server drops records: locks that are held become free, and fences are forgotten", fix)
 		} else {
 			n.find(Note, "maxmemory-policy", policy+" without a maxmemory",
 				"nothing is dropped until a maxmemory is set; then locks are", fix)
@@ -147,7 +147,7 @@ func (n *checkedServer) memory() {
 	}
 	if used := n.info.num("used_memory"); limit > 0 && float64(used) > fullAt*float64(limit) {
 		n.find(Warning, "maxmemory", fmt.Sprintf("%d of %d bytes are used", used, limit),
-			"a full server refuses new locks with an OOM error; those it has can be renewed and released",
+			"a full server refuses new locks with an OOM error; existing locks can still be renewed and released",
 			"raise maxmemory, or find what fills it")
 	}
 	n.wellUnless("maxmemory-policy", policy)
@@ -161,11 +161,11 @@ func (n *checkedServer) memory() {
 }
 
 func (n *checkedServer) persistence(config func(name string) (string, bool)) {
-	const means = "a crash of the server forgets which locks are held: for what is left of their leases two may hold the same key; the fences of the new ones are larger"
+	const means = "a crash of the server loses the held locks: until their leases end, a key may have two holders; the fences of the new holders are larger"
 	const fixDisk = "CONFIG SET appendonly yes, and in redis.conf"
 	switch n.info["aof_enabled"] {
 	case "":
-		n.find(Note, "persistence", "the server does not say whether it keeps anything on disk", "if it keeps nothing, "+means, "ask who runs the server")
+		n.find(Note, "persistence", "the server does not say whether it keeps anything on disk", "if it keeps nothing, "+means, "ask the operator of the server")
 	case "1":
 		fsync, known := config("appendfsync")
 		if known && fsync != "always" {
@@ -204,8 +204,8 @@ func (n *checkedServer) replication(minReplicas string, known bool) {
 			severity = Warning
 		}
 		n.find(severity, "replica lag", strings.Join(late, ", "),
-			"a fail-over to that replica loses the locks of all that time; the fences of the new holders are larger",
-			"look at the log of the replica, and at the network between")
+			"a fail-over to that replica loses the locks of that time; the fences of the new holders are larger",
+			"look at the log of the replica, and at the network between the two servers")
 	}
 	if n.s.replicas == 0 {
 		n.find(Note, "replication", many+"; a write is acknowledged before it is replicated",
@@ -214,7 +214,7 @@ func (n *checkedServer) replication(minReplicas string, known bool) {
 	}
 	if known && minReplicas == "0" {
 		n.find(Warning, "min-replicas-to-write", minReplicas,
-			"a master that is cut off from its replicas goes on granting locks after another one took over",
+			"a master that is cut off from its replicas still grants locks after another master has taken over",
 			"CONFIG SET min-replicas-to-write 1, and min-replicas-max-lag below the shortest lease")
 	}
 	n.wellUnless("replication", fmt.Sprintf("%s, and each write waits for %d", many, n.s.replicas))
@@ -235,11 +235,11 @@ func (n *checkedServer) late(replicas int64) (all []string) {
 			name, val, _ := strings.Cut(pair, "=")
 			of[name] = val
 		}
-		lag, _ := strconv.Atoi(of["lag"]) // a value that is no number counts as missing
+		lag, _ := strconv.Atoi(of["lag"]) // a value that is not a number counts as missing
 		switch where := net.JoinHostPort(of["ip"], of["port"]); {
 		case of["state"] == "":
 		case of["state"] != "online":
-			all = append(all, where+" is not in step yet ("+of["state"]+")")
+			all = append(all, where+" is not in sync yet ("+of["state"]+")")
 		case lag > lateReplica:
 			all = append(all, fmt.Sprintf("%s has reported nothing for %d s", where, lag))
 		}

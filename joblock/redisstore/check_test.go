@@ -91,8 +91,8 @@ func TestCheckFindsReplicasThatAreBehind(t *testing.T) {
 		{[]string{well}, ""},
 		{[]string{well, well}, ""},
 		{[]string{late}, "warning: replica lag at r:1: [::1]:6380 has reported nothing for 11 s; "},
-		{[]string{well, sync}, "note: replica lag at r:1: 10.0.0.4:6379 is not in step yet (send_bulk); "},
-		{[]string{late, sync}, "warning: replica lag at r:1: [::1]:6380 has reported nothing for 11 s, 10.0.0.4:6379 is not in step yet (send_bulk); "},
+		{[]string{well, sync}, "note: replica lag at r:1: 10.0.0.4:6379 is not in sync yet (send_bulk); "},
+		{[]string{late, sync}, "warning: replica lag at r:1: [::1]:6380 has reported nothing for 11 s, 10.0.0.4:6379 is not in sync yet (send_bulk); "},
 		{[]string{""}, ""}, // a server that tells nothing of its replicas
 	} {
 		n := &checkedServer{check: &check{s: &store{replicas: 1}}, addr: "r:1", info: info{"connected_slaves": strconv.Itoa(len(c.replicas))}}

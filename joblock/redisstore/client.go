@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// renewPoolSize is enough: a Locker sends one batch of renewals at a time.
+	// renewPoolSize is the number of connections for renewals. It is enough: a Locker sends one batch of renewals at a time.
 	renewPoolSize = 4
 
 	// renewTimeout bounds each wait of a renewal: for a connection, for a write, for a reply. A bound of 1 s leaves
@@ -70,7 +70,7 @@ func cloneOptions(from *redis.Options) *redis.Options {
 func opsOptions(from *redis.Options) *redis.Options { return cloneOptions(from) }
 
 // renewOptions gives renewals a pool of their own. The pool fails fast, because the Locker itself tries again, and
-// knows until when.
+// knows how long it may.
 func renewOptions(from *redis.Options) *redis.Options {
 	o := cloneOptions(from)
 	o.MaxRetries = -1

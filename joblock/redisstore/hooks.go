@@ -16,9 +16,9 @@ type sender interface {
 
 // hooked returns a sender that sends through own and runs the hooks of app around each command.
 //
-// go-redis does not tell which hooks a client has. But a Conn has the hooks of its client, and a hook that is added to
-// the Conn runs innermost. That innermost hook diverts each command to own. So the Conn never takes a connection, needs
-// no Close, and may be shared by goroutines. A ClusterClient makes no Conn, so its hooks are out of reach.
+// go-redis does not reveal which hooks a client has. But a Conn has the hooks of its client, and a hook that is added
+// to the Conn runs innermost. That innermost hook diverts each command to own. So the Conn never takes a connection,
+// needs no Close, and may be shared by goroutines. A ClusterClient makes no Conn, so its hooks are out of reach.
 func hooked(app, own redis.UniversalClient) sender {
 	client, one := app.(*redis.Client)
 	if !one {
@@ -64,7 +64,8 @@ type divert struct {
 	pipes sync.Pool // of *pipe
 }
 
-// pipe is a pipeline that many calls use, one after the other. New ones would be most of what a call allocates.
+// pipe is a pipeline that many calls use, one after the other. A new pipeline for each call would be most of what the
+// call allocates.
 type pipe struct {
 	redis.Pipeliner
 	cmds []redis.Cmder

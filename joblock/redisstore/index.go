@@ -26,10 +26,10 @@ type binding struct {
 }
 
 // bound makes the calls of sc, a script that binds records to jobs, for the given items of a batch. entry returns the
-// entry for a request, call makes the call with the given Redis keys, and left is what some returns.
+// entry for a request, and call makes the call with the given Redis keys. left is that of the function some.
 //
 // If a script may write both the record and the index, one script does. Otherwise, and if the server refuses a script
-// with two keys, a call of its own writes the entry first. A server refuses two keys while their slot migrates. A proxy
+// with two keys, a separate call writes the entry first. A server refuses two keys while their slot migrates. A proxy
 // in front of several servers refuses two keys in different slots: after the first refusal bound does not try again.
 func bound[R any](
 	ctx context.Context, s *store, sc *script, reqs []R, items []int, replies []driver.Reply,
@@ -159,7 +159,7 @@ func (s *store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.
 	page.Progress = scanProgress(at, next)
 	first := math.Inf(1)
 	for i := 0; i+1 < len(members); i += 2 { // each with its score
-		// As in Due.
+		// A member without a line break is not this package's: see Due.
 		if job, key, ours := strings.Cut(members[i], "\n"); ours && s.part(key) == req.Part {
 			page.Entries = append(page.Entries, driver.Entry{Key: key, Job: job})
 			if score, err := strconv.ParseFloat(members[i+1], 64); err == nil {
@@ -177,7 +177,7 @@ func (s *store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.
 // about a record: scripts answer Foreign for a record of the wrong type.
 func (s *store) indexError(err error) error {
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
-		return invalid("the value at %q is not a sorted set, the index of the locks of jobs", s.indexes())
+		return invalid("the value at %q is not the index of the locks of jobs, which is a sorted set", s.indexes())
 	}
 	return err
 }

@@ -25,13 +25,13 @@ const (
 // List implements driver.Store. A page takes one SCAN and the calls that Inspect takes for the found locks. A value
 // under the prefix that is not a record is listed as driver.StateForeign, if the value has the name of a lock.
 //
-// In a cluster the first page sends nothing, and has a cursor for each master. A list of each hash tag instead would
-// look at a 64th of other applications' keys, but only from Redis 7.4 and Valkey 8.0 on. Older servers would look at
-// all keys for each of the 256 tags.
+// In a cluster the first page sends nothing, and has a cursor for each master. A separate list for each hash tag would
+// look at only a 64th of other applications' keys, but only from Redis 7.4 and Valkey 8.0 on. Older servers would look
+// at all keys for each of the 256 tags.
 //
 // If the node that a cursor names is no longer a master, List fails rather than skip the rest of that node's keys. Then
-// the caller has to begin again. A lock whose slot moves meanwhile may be missing. A cursor that List did not make is
-// joblock.ErrInvalid. With an error there are no records.
+// the caller has to begin again. A lock whose slot moves meanwhile may be missing. For a cursor that List did not make,
+// the error is joblock.ErrInvalid. On error there are no records.
 func (s *store) List(ctx context.Context, req driver.ListRequest) (driver.ListPage, error) {
 	at, err := parseCursor(req.Cursor)
 	if err != nil {

@@ -189,8 +189,7 @@ func (m *merger) next() {
 	}
 }
 
-// take returns the next pipeline. If there is none, take returns nil and counts one call or pipeline less
-// under way.
+// take returns the next pipeline. If there is none, take returns nil and subtracts one from underway.
 func (m *merger) take() *pipeline {
 	m.mu.Lock()
 	defer m.mu.Unlock()

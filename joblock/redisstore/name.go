@@ -30,7 +30,7 @@ func places(prefix string, tagged bool) []string {
 	return all
 }
 
-// Prefix returns what stands before every key in Redis. Package server finds it by a type assertion.
+// Prefix returns what stands before every key in Redis. Package server finds this method by a type assertion.
 func (s *store) Prefix() string { return s.prefix }
 
 // Parts implements driver.Store: 1, or 256 in a cluster.

@@ -20,7 +20,7 @@ import (
 // command succeeds, the script decides, under the same nonce.
 //
 // The expiry is always given as PX. A server replicates such a SET as SET with PXAT, which every version understands.
-// It would replicate a SET with IFEQ word for word if that had PXAT or no expiry.
+// With PXAT or without an expiry, a server would replicate a SET with IFEQ word for word.
 
 const (
 	// nativeAfter is how many calls that could be native a Store makes by script before it asks what the server can do.
@@ -28,7 +28,7 @@ const (
 	nativeAfter = 16
 	// nativeAgain is how long a Store waits before it again asks a server that has refused.
 	nativeAgain = time.Minute
-	// contendedFor is how long calls for a key go by script after the key had waiters or was another process's.
+	// contendedFor is how long calls for a key go by script after the key had waiters or was used by another process.
 	contendedFor = 10 * time.Second
 	// refusedPause is how many Acquires go by script after an Acquire without a script did not succeed.
 	refusedPause = 4
@@ -43,7 +43,7 @@ const (
 type native struct {
 	off     bool // all calls go by script
 	able    atomic.Bool
-	skipped atomic.Int64 // calls since New
+	skipped atomic.Int64 // calls since New that might have been native
 	askAt   atomic.Int64 // Unix ns; before that the Store does not ask the server
 
 	pause     atomic.Int64      // Acquires that go by script
@@ -101,8 +101,8 @@ func (n *native) ask(ctx context.Context, s *store, key string) bool {
 	return false
 }
 
-// failed notes err if the server has answered it. failed returns false for an error of the connection, after which the
-// outcome of the call is unknown.
+// failed notes what err, an answer of the server, says about native calls. It returns false for an error of the
+// connection, after which the outcome of the call is unknown.
 func (n *native) failed(key string, err error) bool {
 	switch {
 	case redis.HasErrorPrefix(err, "WRONGTYPE"): // a hash: the key has waiters, or a memo
@@ -204,8 +204,8 @@ func (c *nativeCall) add(ctx context.Context, n int, args [7]any) *redis.Cmd {
 	return &c.made[i]
 }
 
-// set adds the SET of the record, which takes effect only if c.old is in its place, or if c.old is "" and nothing is.
-// Hooks see this command.
+// set adds the SET of the record, which takes effect only if the present value is c.old or, if c.old is "", only if
+// there is none. Hooks see this command.
 func (c *nativeCall) set(ctx context.Context) {
 	if c.old == "" {
 		c.Cmd = c.add(ctx, 6, [7]any{"set", &c.name, &c.text, "nx", "px", &c.px})
@@ -214,7 +214,7 @@ func (c *nativeCall) set(ctx context.Context) {
 	}
 }
 
-// hint returns the Reply.Hint of a term with the record in c.text. The record was written at written, in us, with an
+// hint returns the Reply.Hint of a term with the record in c.text. The record was written at written, in µs, with an
 // expiry of life, in ms. Use hint once per call: it appends to c.texts.
 func (c *nativeCall) hint(written, life int64) string {
 	writeTimes(&c.texts, written, life)
@@ -267,7 +267,7 @@ func (s *store) acquireNative(ctx context.Context, req *driver.AcquireRequest) (
 	expires, _ := c.cmds[1].Val().(int64)
 	nonce, _ := c.cmds[2].Val().(string)
 	if c.cmds[0].Err() == redis.Nil || nonce != req.Nonce || expires <= rec.at {
-		// Another process has the key, or had it. Or this call has it, and another caller waits already: then the
+		// Another process has the key, or had it. Or this call has got it, and another caller already waits: then the
 		// script recognises this call.
 		n.refused.Add(1)
 		n.pause.Store(refusedPause)
@@ -412,7 +412,7 @@ func (s *store) releaseNative(ctx context.Context, req *driver.ReleaseRequest) (
 }
 
 // remain makes the server remember rec, whose text is old, for retain ms, because the server's clock was set back to
-// before the fence. now is that clock, in us. See Retention in package driver. If this process dies before, the record
+// before the fence. now is that clock, in µs. See Retention in package driver. If this process dies before, the record
 // is remembered for Brief only.
 func (s *store) remain(ctx context.Context, key string, rec *record, old string, now, retain int64) {
 	kept := *rec

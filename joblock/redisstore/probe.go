@@ -87,7 +87,7 @@ type probe struct {
 	s    *store
 	id   string // key, owner and inbox
 	n    int    // number of nonces so far
-	step string // the call that is tried now, for people
+	step string // the call that is being tried, for people
 	deaf string // why pushes do not arrive; "" if they do
 }
 
@@ -99,7 +99,7 @@ func (p *probe) nonce() string {
 // want returns err if it is not nil, and otherwise an error if the outcome of r is not want.
 func (p *probe) want(r driver.Reply, err error, want driver.Outcome) error {
 	if err == nil && r.Outcome != want {
-		err = fmt.Errorf("the outcome is %q, not %q", r.Outcome, want)
+		err = fmt.Errorf("the outcome is %q, want %q", r.Outcome, want)
 	}
 	return err
 }

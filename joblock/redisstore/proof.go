@@ -27,10 +27,10 @@ const (
 	proofTimeout = 10 * time.Second
 )
 
-// proofs has the keys for proofs. A proof shows that the grant in a push is from a script of this package.
-// A client that may publish, and read records, knows everything in such a push except the proof. The proof is a MAC. The
-// script that grants computes the MAC, with a key that comes with the call and is not stored. That key is derived from
-// a seal key. So only a client that can forge what tasks carry can forge a push with a grant.
+// proofs has the keys for proofs. A proof shows that the grant in a push is from a script of this package. A client
+// that may publish, and read records, knows everything in such a push except the proof. The proof is a MAC. The script
+// that grants computes the MAC, with a key that comes with the call and is not stored. That key is derived from a seal
+// key. So only a client that can forge the locks that tasks carry can forge a push with a grant.
 type proofs struct {
 	mu     sync.Mutex
 	keys   []string           // in the order of the seal keys; the first key makes proofs, and any key verifies a proof
@@ -87,7 +87,7 @@ func (p *proofs) readKeys(ctx context.Context, s *store) {
 	p.mu.Unlock()
 }
 
-// key returns the key that makes proofs, "" if there is none.
+// key returns the key that makes proofs, or "" if there is none.
 func (p *proofs) key() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,14 +200,14 @@ func (s *store) handOver(val any) any {
 			s.inboxes.deliver(p)
 		}
 		s.inboxes.mu.RUnlock()
-		runtime.Gosched() // lets the waiter go on before the releaser does the rest of its work
+		runtime.Gosched() // lets the waiter run before the releasing goroutine does the rest of its work
 	default:
 		return val
 	}
 	return alone
 }
 
-// listener returns what a release sends about its Store, a line each: the address of the inbox to which the
+// listener returns what a release tells the script about its Store, in two lines: the address of the inbox to which the
 // script need not push, and the key for proofs. For a Store that has neither subscribed to an inbox nor met a waiter,
 // listener returns "".
 func (s *store) listener() string {

@@ -60,7 +60,7 @@ func parseAdmit(val any) (driver.AdmitReply, error) {
 	return r, f.end(rateScript.op)
 }
 
-// micros reads a time or a number that comes as text, 0 for none.
+// micros reads a time or a number that comes as text. 0 means none.
 func (f *fields) micros() int64 {
 	n, err := strconv.ParseInt(f.str(), 10, 64)
 	f.bad = f.bad || err != nil || n < 0

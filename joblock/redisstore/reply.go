@@ -13,7 +13,7 @@ import (
 
 // errReply is the error for a reply that no script gives. A proxy or a mock may give such a reply. The outcome of the
 // call is unknown.
-var errReply = errors.New("redisstore: unexpected reply of a script")
+var errReply = errors.New("redisstore: unexpected reply from a script")
 
 // Outcomes that only the scripts and this package know.
 const (
@@ -73,7 +73,7 @@ func (f *fields) clock() time.Time { return time.UnixMicro(f.digits()) }
 // date reads a time as clock does, and drops the fraction of a millisecond.
 func (f *fields) date() time.Time { return time.UnixMilli(f.digits() / 1000) }
 
-// moment reads a time as date does. 0 or less is no time.
+// moment reads a time as date does. For 0 or less it returns the zero time.
 func (f *fields) moment() time.Time {
 	us, err := strconv.ParseInt(strings.TrimLeft(f.str(), " "), 10, 64)
 	f.bad = f.bad || err != nil
@@ -170,13 +170,13 @@ func (f *fields) end(op string) error {
 	return nil
 }
 
-// foreign reads the rest of the answer FOREIGN, and describes the value that is no record.
+// foreign reads the rest of the answer FOREIGN, and describes the value that is not a record.
 func (f *fields) foreign() string {
 	kind, key := f.str(), f.str()
 	if kind == "" { // this user may not run TYPE
 		kind = "value"
 	}
-	return fmt.Sprintf("a %s that is no lock is at the Redis key %q; it was left alone", kind, key)
+	return fmt.Sprintf("a %s that is not a lock is at the Redis key %q; it was not changed", kind, key)
 }
 
 // parseReply reads the answer of every script but inspect.

@@ -14,13 +14,14 @@ type Severity string
 
 // The severities.
 const (
-	// Well: nothing has to change. The Finding only says what was looked at.
+	// Well means that nothing has to change. The Finding only says what was checked.
 	Well Severity = "well"
-	// Note: the Finding is good to know, and nothing has to change.
+	// Note means that the Finding is good to know, and that nothing has to change.
 	Note Severity = "note"
-	// Warning: the Finding weakens a promise in an event that comes now and then: a restart, a fail-over, a full server.
+	// Warning means that a promise is weakened by an event that occurs now and then: a restart, a fail-over, a full
+	// server.
 	Warning Severity = "warning"
-	// Fault: the Finding loses locks, or makes calls fail, in everyday use.
+	// Fault means that locks are lost, or that calls fail, in everyday use.
 	Fault Severity = "fault"
 )
 

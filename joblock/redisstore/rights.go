@@ -57,12 +57,12 @@ var pushRights = area{severity: Warning, subject: "pub/sub",
 
 // deathRights are for grants to waiters that have died.
 var deathRights = area{severity: Warning, subject: "pub/sub",
-	means:  "a key that a waiter gets after its process has died is busy for the waiter's whole TTL, and the server logs hand-overs as denied",
+	means:  "a key that is granted to a waiter whose process has died is busy for the waiter's whole TTL, and the server logs denied calls",
 	rights: []right{{"pubsub|numsub", "PUBSUB NUMSUB $channel"}}}
 
 // shardRights are for waiting in a cluster.
 var shardRights = area{severity: Warning, subject: "pub/sub",
-	means: "each hand-over of a key is published on all nodes of the cluster, and one to a process that has died keeps the key for the whole TTL", with: " &$prefix*",
+	means: "each grant to a waiter is published to all nodes of the cluster, and a grant to a process that has died keeps the key busy for the whole TTL", with: " &$prefix*",
 	rights: []right{
 		{"spublish", "SPUBLISH $shard m"}, {"ssubscribe", "SSUBSCRIBE $shard"}, {"sunsubscribe", "SUNSUBSCRIBE $shard"},
 		{"pubsub|shardnumsub", "PUBSUB SHARDNUMSUB $shard"}, {"cluster|shards", "CLUSTER SHARDS"}, {"cluster|myid", "CLUSTER MYID"},
@@ -73,7 +73,7 @@ var listRights = area{severity: Warning, subject: "permissions", means: "lists f
 	rights: []right{{"scan", "SCAN 0"}, {"zscan", "ZSCAN $index 0"}}}
 
 // clusterRights are for a cluster: go-redis looks for the node of a key and follows redirections.
-var clusterRights = area{severity: Fault, subject: "permissions", means: "the nodes of the cluster are not found, or not those that have the keys",
+var clusterRights = area{severity: Fault, subject: "permissions", means: "the nodes of the cluster cannot be found, or the keys on them cannot be reached",
 	rights: []right{{"cluster|slots", "CLUSTER SLOTS"}, {"asking", "ASKING"}}}
 
 // replicaRights are for Config.Replicas.
@@ -86,7 +86,7 @@ func (s *store) areas() []area {
 	if _, many := s.ops.(*redis.ClusterClient); many {
 		all = append(all, clusterRights, shardRights)
 	} else {
-		all = append(all, deathRights) // in a cluster SHARDNUMSUB shows the dead
+		all = append(all, deathRights) // in a cluster SHARDNUMSUB shows which waiters have died
 	}
 	if s.replicas > 0 {
 		all = append(all, replicaRights)

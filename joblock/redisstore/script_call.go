@@ -164,9 +164,9 @@ func (s *store) one(ctx context.Context, sc *script, c *scriptCall) (driver.Repl
 	return parseReply(sc, a.val)
 }
 
-// batch makes one call per request. An item without an answer stays OutcomeUnknown. err is the
-// error of the first such item, as firstError chooses: a thousand equal errors, joined, would not help. unfinished has the
-// indexes of the releases whose answer was errMore.
+// batch makes one call per request. An item without an answer stays OutcomeUnknown. err is the error of one such item,
+// which firstError chooses: a thousand equal errors, joined, would not help. unfinished has the indexes of the releases
+// whose answer was errMore.
 func batch[R any](ctx context.Context, s *store, m *merger, sc *script, reqs []R, call func(*R) *scriptCall) (replies []driver.Reply, unfinished []int, err error) {
 	replies = make([]driver.Reply, len(reqs))
 	var few [1]int // on the stack, because most batches have one item

@@ -51,8 +51,8 @@ func TestErrorsAboutForeignValuesNameTheRedisKeyAndTheType(t *testing.T) {
 		store *store
 		want  string
 	}{
-		{k.store, `a string that is no lock is at the Redis key "joblock:orders:7"`},
-		{newKit(t, bare).store, `a value that is no lock is at the Redis key "joblock:orders:7"`},
+		{k.store, `a string that is not a lock is at the Redis key "joblock:orders:7"`},
+		{newKit(t, bare).store, `a value that is not a lock is at the Redis key "joblock:orders:7"`},
 	} {
 		locks, err := joblock.New(tc.store, &joblock.Config{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {

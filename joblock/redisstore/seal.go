@@ -20,8 +20,8 @@ func (s *store) sealKeys() string { return s.prefix + "%seal" }
 
 // noLock reports whether name is a Redis key under the prefix at which the toolkit keeps something other than locks:
 // the seal keys, the records of what operators have done and were refused, which package internal/ops writes, or the
-// journal, which package joblock/journal writes. Whatever else will be kept next to the locks has a name with two '%'
-// in front: versions that do not know such a name leave it alone, and do not list it as a foreign value.
+// journal, which package joblock/journal writes. Anything else that the toolkit will keep next to the locks has a name
+// with two '%' in front: versions that do not know such a name leave it alone, and do not list it as a foreign value.
 func (s *store) noLock(name string) bool {
 	return name == s.sealKeys() || name == s.prefix+"%audit" || name == s.prefix+"%refusals" || name == s.prefix+"%events" ||
 		strings.HasPrefix(name, s.prefix+"%%")

@@ -22,11 +22,11 @@ const (
 	// notice a moved slot or a new master.
 	shardPause = 200 * time.Millisecond
 
-	// shardLinger is how long the subscription to a part outlasts the last wait there. A subscription on which nothing
-	// comes costs next to nothing, but the first push of a new one may be too early, and then goes to all nodes.
+	// shardLinger is how long the subscription to a part outlasts the last wait there. An idle subscription costs next
+	// to nothing. The first push to a new one may come before the subscription exists, and then goes to all nodes.
 	shardLinger = 10 * time.Minute
 
-	// shardAvoid is how long the Store leaves a node alone whose shard channels must not be used.
+	// shardAvoid is how long the Store does not subscribe at a node whose shard channels must not be used.
 	shardAvoid = time.Minute
 )
 
@@ -53,7 +53,7 @@ type shards struct {
 	mu    sync.Mutex // guards the fields below
 	parts map[int]*shardPart
 	nodes map[*redis.Client]*shardNode
-	off   bool // the server has no shard channels, or this user may not use these
+	off   bool // the server has no shard channels, or this user may not use them
 }
 
 // shardPart is a part of the locks that has a lock for which this process waits.
@@ -273,7 +273,7 @@ func (h *shards) lose(node *shardNode) {
 	h.awake()
 }
 
-// moved notes that the parts that match are no longer subscribed to at node.
+// moved notes that node no longer has the subscriptions of those parts for which match returns true.
 func (h *shards) moved(node *shardNode, match func(part int) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

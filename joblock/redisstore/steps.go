@@ -46,8 +46,8 @@ func plainDialer(o *redis.Options) bool {
 	return reflect.ValueOf(o.Dialer).Pointer() == dialerOfGoRedis()
 }
 
-// dialerOfGoRedis returns the code of that Dialer. It takes the Dialer from a client, because redis.NewDialer may be
-// compiled in several times.
+// dialerOfGoRedis returns the code pointer of the Dialer that go-redis makes. It takes the Dialer from a client,
+// because redis.NewDialer may be compiled in several times.
 var dialerOfGoRedis = sync.OnceValue(func() uintptr {
 	client := redis.NewClient(&redis.Options{
 		Addr:                     "127.0.0.1:1", // a name would be looked up
@@ -60,8 +60,8 @@ var dialerOfGoRedis = sync.OnceValue(func() uintptr {
 // stepScripts has the scripts of releases with steps, by *scriptstep.Steps.
 var stepScripts sync.Map
 
-// scriptWithSteps returns the script of a release with steps. There the stages of the release form a function, because
-// they return. The steps' arguments are the last two of the call.
+// scriptWithSteps returns the script of a release with steps. In that script the stages of the release are the body of
+// a function, because they contain return statements. The steps' arguments are the last two of the call.
 func scriptWithSteps(steps *scriptstep.Steps) *script {
 	if sc, ok := stepScripts.Load(steps); ok {
 		return sc.(*script)

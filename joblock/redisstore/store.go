@@ -21,7 +21,7 @@ import (
 
 const maxPrefixBytes = 64
 
-// Config configures a Store.
+// Config configures a store. The zero value of each field means its default.
 type Config struct {
 	// Prefix stands before every key in Redis. A prefix is printable UTF-8 of at most 64 bytes. In a cluster, it must not
 	// contain braces. Stores with different prefixes do not see each other's locks, with one exception. If one prefix begins
@@ -31,7 +31,7 @@ type Config struct {
 
 	// Replicas is how many replicas have to acknowledge a grant, a Park or a renewal before the call succeeds: from 0,
 	// the default, to 16. More than 0 needs a *redis.Client or a *redis.ClusterClient. The section Replicas of the
-	// package comment says what the replicas are worth and what they cost.
+	// package comment says what replicas protect from and what they cost.
 	Replicas int
 
 	// ReplicaTimeout is how long a call waits for the replicas: from 1 ms to 500 ms. Fractions of a millisecond are cut

@@ -36,8 +36,8 @@ func (s *store) channel(inbox string) string { return s.prefix + "inbox:" + inbo
 func (s *store) shardChannel(part int, inbox string) string { return s.index(part) + "inbox:" + inbox }
 
 // address returns what scripts get about the channels of an inbox. Outside of a cluster that is the channel. In a
-// cluster it has two tabs, and inPart writes a hash tag between the tabs: without the tabs it is the shard channel, and
-// without the tabs and the hash tag it is the channel.
+// cluster it has two tabs, and inPart writes a hash tag between the tabs. The address without the tabs is then the
+// shard channel, and the address without the tabs and the hash tag is the channel.
 func (s *store) address(inbox string) string {
 	if s.sharded {
 		return s.prefix + "\t\tinbox:" + inbox
@@ -122,7 +122,7 @@ func (s *store) subscribe(ctx context.Context, inbox string, own bool, deliver f
 		}
 		stopShards()
 		cancel()
-		_ = sub.Close() // an error has no consequence: the subscription is over either way
+		_ = sub.Close() // an error has no consequence: the subscription ends either way
 		running.Wait()
 	}, nil
 }
@@ -149,10 +149,10 @@ type ear struct {
 	asked bool          // a PING has had no answer yet
 }
 
-// next returns what the connection brings next: a message, or an answer to a command. The result is nil if the
-// connection has brought nothing for e.every, and a PING was sent. After an error the connection is closed, and
-// go-redis makes a new one, within a bounded time. A PING without an answer is such an error. An error that the server
-// has answered leaves the connection open.
+// next returns what comes next through the connection: a message, or an answer to a command. The result is nil if
+// nothing has come for e.every, and a PING was sent. After an error the connection is closed, and go-redis makes a new
+// one, within a bounded time. A PING without an answer is such an error. An error that the server has answered leaves
+// the connection open.
 func (e *ear) next(ctx context.Context) (got any, err error) {
 	within := e.every + pingTimeout
 	if e.asked {

@@ -53,9 +53,9 @@ func TestWhetherLocksAreSafe(t *testing.T) {
 	}{
 		"well":      {(*stage).durable, "yes, because the doctor has found nothing at the servers of the locks that breaks a promise.", "", "The doctor has found no fault"},
 		"everysec":  {func(s *stage) { s.config("appendonly", "yes") }, "yes, but a crash of the machine, which is rare, frees the locks of its last second, because of appendfsync ADDR: everysec.", "", "A crash of the machine loses the locks of the last second or more."},
-		"eviction":  {func(s *stage) { s.durable(); s.config("maxmemory", "100mb", "maxmemory-policy", "allkeys-lru") }, "no, because of maxmemory-policy ADDR: allkeys-lru with maxmemory 104857600.", "dangerword", "When memory is short the server drops records"},
-		"volatile":  {func(s *stage) { s.config("save", "") }, "yes, but a restart of Redis, which is routine, frees held locks, because of persistence ADDR: volatile: nothing is kept on disk", "warnword", "A restart or a crash of the server forgets which locks are held"},
-		"a replica": {func(s *stage) { s.durable(); s.replica() }, "yes, but a fail-over, which is uncommon, can free the newest locks, because of min-replicas-to-write ADDR: 0.", "warnword", "A master that is cut off from its replicas goes on granting locks"},
+		"eviction":  {func(s *stage) { s.durable(); s.config("maxmemory", "100mb", "maxmemory-policy", "allkeys-lru") }, "no, because of maxmemory-policy ADDR: allkeys-lru with maxmemory 104857600.", "dangerword", "When memory is short, the server drops records"},
+		"volatile":  {func(s *stage) { s.config("save", "") }, "yes, but a restart of Redis, which is routine, frees held locks, because of persistence ADDR: volatile: nothing is kept on disk", "warnword", "A restart or a crash of the server loses the held locks"},
+		"a replica": {func(s *stage) { s.durable(); s.replica() }, "yes, but a fail-over, which is uncommon, can free the newest locks, because of min-replicas-to-write ADDR: 0.", "warnword", "A master that is cut off from its replicas still grants locks"},
 		"a guarded replica": {func(s *stage) { s.durable(); s.replica(); s.config("min-replicas-to-write", "1") },
 			"yes, but a fail-over, which is uncommon, can free the newest locks, because of replication ADDR: 1 replica; a write is acknowledged before it is replicated.", "", "A fail-over can lose the latest locks"},
 		"away": {func(s *stage) { s.proxy.Refuse() }, "unknown, because of servers: could not be read: dial tcp PROXY: connect: connection refused.", "warnword", ""},
