@@ -35,7 +35,7 @@ func TestWallClockAheadLosesTheLock(t *testing.T) {
 		wantErr(t, ctx.Err(), context.Canceled) // without any timer having had its turn
 		wantErr(t, context.Cause(ctx), joblock.ErrLost)
 		wantErr(t, a.Err(), joblock.ErrLost)
-		if text := a.Err().Error(); !strings.Contains(text, "this machine slept, or its clock was set") || strings.Contains(text, "was paused") {
+		if text := a.Err().Error(); !strings.Contains(text, "this machine was suspended, or its clock was set") || strings.Contains(text, "was paused") {
 			t.Errorf("%s: the process was not paused", text)
 		}
 		<-done

@@ -16,12 +16,12 @@ const (
 	// late.
 	keptPolls = 3
 
-	// leasePolls is the least number of polls in a lease, so the place of a dead waiter is kept for half a lease at most.
-	// If the holder dies with its waiters, the holder's lease still lasts at least two thirds, so no dead waiter gets a
-	// grant. If the holder lives, a grant to a dead waiter lasts as long as the place, if the store knows that the grant
-	// reaches no process. If not, at most one dead waiter gets a grant, and the lease of that grant outlasts the places of
-	// the other dead waiters. The price: a waiter costs the store twice as much as a holder, which renews every third of a
-	// lease.
+	// leasePolls is the least number of polls in a lease, so the place of a dead waiter is kept for half a lease at
+	// most. If the holder dies together with its waiters, at least two thirds of the holder's lease are left, so no
+	// dead waiter gets a grant. If the holder lives, a grant to a dead waiter lasts as long as the place, if the store
+	// knows that the grant reaches no process. If the store does not know, at most one dead waiter gets a grant, and
+	// the lease of that grant outlasts the places of the other dead waiters. The price is that a waiter costs the store
+	// twice as much as a holder, which renews every third of a lease.
 	leasePolls = 2 * keptPolls
 
 	// headOfLine is how many waiters watch for the end of the holder's lease. One waiter would do, but the first few
@@ -32,7 +32,7 @@ const (
 	nearLine = 32
 )
 
-// TryAcquire is joblock.Locker.TryAcquire. A MaxWait is ErrInvalid.
+// TryAcquire is joblock.Locker.TryAcquire. With a MaxWait it returns ErrInvalid.
 func (l *Locker) TryAcquire(ctx context.Context, key string, o Options) (*Lock, error) {
 	if o.Bounded && o.Bad == "" {
 		o.Bad = "MaxWait is for calls that wait"
@@ -92,15 +92,15 @@ type acquisition struct {
 	o    Options // with their defaults
 	req  driver.AcquireRequest
 	last driver.Reply // the latest refusal
-	sent time.Time    // when the request was sent to which last is the answer
+	sent time.Time    // when the request that got this refusal was sent
 
 	caller context.Context // of the call, in whose trace the lock is held
 	span   *span           // of the call; nil if it is not traced
 
-	busySince time.Time // when the request was sent that got the first refusal
+	busySince time.Time // when the request that got the first refusal was sent
 
 	// What the store may still have under the present nonce.
-	unanswered bool // perhaps a grant, whose answer was lost
+	unanswered bool // perhaps a grant: the answer to a request was lost
 	queued     bool // a place in the queue
 
 	pushes <-chan driver.Push // for the present nonce; nil before enqueue
@@ -159,7 +159,7 @@ func (a *acquisition) next(ctx context.Context, pushed *driver.Push) (*Lock, err
 }
 
 // believed reports whether a waiter takes the grant of a push without asking the store. refused is the fence in the
-// waiter's latest refusal, 0 if unknown. sent is when the waiter sent the request that was refused.
+// waiter's latest refusal, or 0 if unknown. sent is when the waiter sent the request that was refused.
 //
 // Only a grant made after the refusal has a larger fence, so a late or repeated push of an earlier grant is not
 // believed. The lease of the grant began after sent, and therefore counts from sent. The waiter asks the store instead
@@ -365,8 +365,8 @@ func (a *acquisition) enqueue() {
 }
 
 // poll returns the time between two calls when no push comes. Waiters farther back ask less often, because with short
-// leases a crowd would do little else. If such a waiter dies, its place has usually expired before it becomes the
-// first.
+// leases a crowd of waiters would keep the store busy. If such a waiter dies, its place has usually expired before it
+// becomes the first.
 func (a *acquisition) poll() time.Duration {
 	poll, most := a.o.TTL/leasePolls, a.l.cfg.Poll
 	if far := min(time.Duration(a.last.Ahead/nearLine), 1000); far > 0 && poll < most {
@@ -426,7 +426,7 @@ func (a *acquisition) emitContended() {
 
 func (a *acquisition) emitGaveUp(err error) {
 	if a.l.cfg.Observer == nil && a.span == nil || a.busySince.IsZero() || a.o.Part || CodeOf(err) == driver.CodeHeld {
-		return // there was no wait, or the call that this acquisition is a part of reports
+		return // there was no wait, or the call that this acquisition is a part of reports its end
 	}
 	e := event.Event{
 		Kind: event.GaveUp, Key: a.req.Key, Owner: Digest(a.req.Owner),

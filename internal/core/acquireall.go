@@ -109,7 +109,7 @@ func (ls Locks) locker() *Locker {
 	return l
 }
 
-// Err returns the first error that Lock.Err returns for any of the locks, nil while all are held.
+// Err returns the first error that Lock.Err returns for any of the locks, or nil while all are held.
 func (ls Locks) Err() error {
 	for _, lock := range ls {
 		if err := lock.Err(); err != nil {

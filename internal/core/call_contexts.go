@@ -27,7 +27,7 @@ func (b *callContexts) bound(ctx context.Context) (bounded context.Context, done
 	return b.detached(ctx), func() {}
 }
 
-// detached is like bound, for a call that goes on after ctx has ended: only the timeout ends the returned context.
+// detached is like bound, for a call that continues after ctx has ended: only the timeout ends the returned context.
 func (b *callContexts) detached(ctx context.Context) context.Context {
 	if ctx == context.Background() { // a context without values
 		return b.current()
@@ -55,7 +55,7 @@ func (b *callContexts) close() {
 	}
 }
 
-// boundCtx ends when the embedded context ends, and has the values of a second context, in its field values.
+// boundCtx ends when the embedded context ends, and has the values of the context in its field values.
 type boundCtx struct {
 	context.Context
 	values context.Context

@@ -35,16 +35,18 @@ func CheckKey(op, key string) error {
 	return nil
 }
 
-// separators are characters with which applications join the parts of keys. Others, such as '-', also end identifiers.
+// separators are characters with which applications join the parts of keys. Characters that may also end an identifier,
+// such as '-', are not among them.
 const separators = ":/|#"
 
-// maxDoubtful is how many doubtful keys a Locker logs: a key may come from a client.
+// maxDoubtful is how many doubtful keys a Locker logs. Without a bound, a client could fill the log, because keys may
+// come from clients.
 const maxDoubtful = 16
 
 // doubt logs a warning, once per key, if a part of the key seems to be missing.
 func (l *Locker) doubt(op, key string) {
 	if i := strings.LastIndexByte(key, '%'); i >= 0 && keyspace.CheckApplication(key) != "" {
-		key = key[:i] // of a key that the toolkit has made of an application's key
+		key = key[:i] // the application's part of a key that the toolkit has made of it
 	}
 	if key == "" {
 		return // a key of the toolkit alone
@@ -65,8 +67,8 @@ func (l *Locker) doubt(op, key string) {
 	}
 }
 
-// missing says where a part of key seems to be missing, or returns "". An empty part in the middle is no sign of that: ARNs,
-// IPv6 addresses and names of classes have two colons in a row.
+// missing says where a part of key seems to be missing, or returns "". An empty part in the middle does not mean that:
+// ARNs, IPv6 addresses and names of classes have two colons in a row.
 func missing(key string) string {
 	text := strings.TrimSpace(key)
 	if text == "" {

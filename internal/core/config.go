@@ -11,7 +11,7 @@ import (
 	"github.com/joblock/toolkit/joblock/event"
 )
 
-// Config is joblock.Config, whose comments count here too.
+// Config is joblock.Config: see the comments there.
 type Config struct {
 	TTL         time.Duration
 	MaxTTL      time.Duration
@@ -91,10 +91,10 @@ func (c *Config) margin(ttl time.Duration) time.Duration {
 	return min(ttl/20, time.Second)
 }
 
-// brief returns how long the store remembers the end of a lock that no other caller can ask for. The store can forget
-// the fence of such a lock, because the store's clock has passed the fence. But a client without an answer may repeat
-// its release, and the answer must be that the first release succeeded. Repeats come for CallTimeout, and as long again
-// from calls under way.
+// brief returns how long the store remembers the end of a lock about which no other caller can ask. The store can
+// forget the fence of such a lock, because the store's clock has passed the fence. But a client without an answer may
+// repeat its release, and the answer must be that the first release succeeded. Repeats come for CallTimeout, and those
+// of calls under way for as long again.
 func (c *Config) brief() time.Duration { return max(2*c.CallTimeout, minBrief) }
 
 // minBrief is how far back the store's clock may be set while new fences are still larger than forgotten fences.

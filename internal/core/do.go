@@ -32,7 +32,7 @@ func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context
 		var released *Error                                                            // perhaps wrapped by the store
 		if errors.As(rerr, &released) && released.Code == driver.CodeAlreadyReleased { // by another caller, not by fn
 			lost := *released
-			lost.Code, lost.Detail = driver.CodeLost, "it was taken away while the function ran"
+			lost.Code, lost.Detail = driver.CodeLost, "the lock was taken away while the function ran"
 			rerr = &lost
 		}
 		if errors.Is(rerr, ErrClosed) {

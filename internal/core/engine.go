@@ -58,7 +58,7 @@ func newEngine(l *Locker) *engine {
 	return e
 }
 
-// add hands k to the engine. After stop was called, add makes k lost and returns ErrClosed.
+// add hands k to the engine. After stop was called, add declares k lost and returns ErrClosed.
 func (e *engine) add(k *Lock) error {
 	e.mu.Lock()
 	if e.stopped {
@@ -84,8 +84,8 @@ func (e *engine) reschedule(k *Lock) {
 }
 
 // placeLocked puts k where it belongs in the queue. A handle that no longer holds the lock is removed: its deadline
-// never moves, and would keep the goroutine busy forever. placeLocked reads that state again, because of a Reclaim
-// that the caller may not have seen.
+// never moves, and would keep the goroutine busy forever. placeLocked itself reads whether k holds the lock, because a
+// Reclaim may have changed that since the caller looked.
 func (e *engine) placeLocked(k *Lock) {
 	var live bool
 	h := k.snapshot()
@@ -100,8 +100,8 @@ func (e *engine) placeLocked(k *Lock) {
 	}
 }
 
-// wakeForLocked wakes the goroutine if its sleep would end after k.next. Usually the sleep ends before, because of
-// clockCheck. Waking it for every lock would cost more than the rest of a short lock.
+// wakeForLocked wakes the goroutine if its sleep would end after k.next. Usually the sleep ends earlier, because of
+// clockCheck. Waking the goroutine for every lock would cost more than everything else that a short lock costs.
 func (e *engine) wakeForLocked(k *Lock) {
 	if k.index < 0 || !k.next.Before(e.awake) {
 		return
@@ -233,7 +233,7 @@ func (e *engine) renew(batch []*Lock, reqs []driver.RenewRequest) {
 		if a.reply.Outcome == driver.OutcomeUnknown {
 			failed++
 		}
-		// Later than the slack, or the renewal would be due again at once: a refused connection fails immediately.
+		// Add the slack, or the renewal would be due again at once: a refused connection fails immediately.
 		a.again = now.Add(slack(k.h.ttl) + retryPause(k.h.ttl))
 		_ = k.renewed(a, nil) // renewed reports and logs a loss
 	}

@@ -33,13 +33,13 @@ var (
 	ErrClosed          error = &Error{Code: driver.CodeClosed}
 )
 
-// ErrForeign is the cause of ErrInvalid when a call found a value that is no lock record: a value of another program,
-// or a record that only a newer build can read.
-var ErrForeign = errors.New("another program or a newer build of the toolkit has written it")
+// ErrForeign is the cause of ErrInvalid when a call found a value that is not a lock record: a value of another
+// program, or a record that only a newer build can read.
+var ErrForeign = errors.New("another program or a newer build of the toolkit has written this value")
 
 // ErrNotRenewed is the cause of an ErrLost if the holder itself had ended the renewal. Package worker distinguishes
-// this loss from one that came from outside: otherwise it would snooze a job forever that takes longer than its lock
-// may be held.
+// this loss from one that came from outside: otherwise a job that takes longer than its lock may be held would be
+// snoozed forever.
 var ErrNotRenewed = errors.New("the holder had ended its renewal (NoRenew or MaxRenew)")
 
 // ErrMaxWait is the cause with which MaxWait ends the context of a wait. An acquisition in that context returns
@@ -56,7 +56,7 @@ func Retryable(err error) bool {
 	return slices.Contains([]string{driver.CodeHeld, driver.CodeTimeout, driver.CodeBusy, driver.CodeUnavailable}, CodeOf(err))
 }
 
-// CodeOf returns the Code of the first *Error in err's chain, "" if there is none.
+// CodeOf returns the Code of the first *Error in err's chain, or "" if there is none.
 func CodeOf(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
@@ -94,27 +94,27 @@ func (l *Locker) unanswered(op, key string, cause, err error) error {
 	return &Error{Code: driver.CodeUnavailable, Op: op, Key: key, Err: err}
 }
 
-// callTimeout is the error of a call that Config.CallTimeout has ended. It is no context.DeadlineExceeded: the caller
-// would look for a deadline in a context of its own that has none.
+// callTimeout is the error of a call that Config.CallTimeout has ended. It does not match context.DeadlineExceeded: the
+// caller would look for a deadline in its own context, which may have none.
 type callTimeout struct {
 	after time.Duration
 	err   error
 }
 
 func (e *callTimeout) Error() string {
-	return fmt.Sprintf("no answer within %s, Config.CallTimeout: %v", e.after, e.err)
+	return fmt.Sprintf("no answer within Config.CallTimeout, %s: %v", e.after, e.err)
 }
 
 // Timeout implements net.Error.
 func (e *callTimeout) Timeout() bool { return true }
 
-// ended returns the error of a call whose context has ended. It is no *Error, because such a call says nothing about
-// the lock.
+// ended returns the error of a call whose context has ended. It is not an *Error, because such a call says nothing
+// about the lock.
 func ended(op, key string, cause error) error {
 	return fmt.Errorf("joblock: %s %q: %w", op, shorten(key, 80), cause)
 }
 
-// Refusal returns the error for a reply of the store, nil for OutcomeOK.
+// Refusal returns the error for a reply of the store, or nil for OutcomeOK.
 func Refusal(op, key string, r driver.Reply) error {
 	if r.Outcome == driver.OutcomeOK {
 		return nil
@@ -124,7 +124,7 @@ func Refusal(op, key string, r driver.Reply) error {
 	case driver.OutcomeHeld:
 		e.Code = driver.CodeHeld
 	case driver.OutcomeFull:
-		e.Code, e.Detail = driver.CodeHeld, fmt.Sprintf("the line of the key is full: %d wait", r.Ahead)
+		e.Code, e.Detail = driver.CodeHeld, fmt.Sprintf("the line of the key is full, with %d places", r.Ahead)
 	case driver.OutcomeBusy:
 		e.Code = driver.CodeBusy
 	case driver.OutcomeNotFound:
@@ -141,10 +141,10 @@ func Refusal(op, key string, r driver.Reply) error {
 			e.Detail = "the lock is bound to no job"
 		}
 	case driver.OutcomeForeign:
-		e.Code, e.Detail = driver.CodeInvalid, cmp.Or(r.Detail, "the value at this key is not a lock; it was left alone")
+		e.Code, e.Detail = driver.CodeInvalid, cmp.Or(r.Detail, "the value at this key is not a lock; it was not changed")
 		e.Err = ErrForeign
 	default:
-		e.Code, e.Detail = driver.CodeUnavailable, "the store gave no answer"
+		e.Code, e.Detail = driver.CodeUnavailable, "the store did not answer"
 	}
 	return e
 }

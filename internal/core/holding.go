@@ -46,7 +46,7 @@ import (
 //
 //   - Trust counts from when a call was sent, so that trust never outlasts the lease. A grant that comes after its own
 //     trust deadline is an error.
-//   - A Park without an answer may have been applied. The holding goes on, and every later call also names the term by
+//   - A Park without an answer may have been applied. The holding continues, and every later call also names the term by
 //     the nonce of that Park. A renewal undoes the Park.
 //   - Such a renewal would also undo a repeated Park, whose caller already has the token. So a Park waits until no such
 //     renewal is under way.
@@ -222,11 +222,11 @@ func (h *holding) timePassed(now time.Time) step {
 		return step{}
 	}
 	why := &Error{Code: driver.CodeLost, Key: h.key, Detail: "no renewal was answered before the trust deadline"}
-	// Redis is not to blame if the deadline was seen late: the operator should begin with this machine.
+	// Redis is not to blame if the process noticed the deadline late: the operator should look at this machine first.
 	if late := now.Sub(h.trust); late > time.Second {
-		why.Detail += fmt.Sprintf("; seen %s after it: this process was paused", late.Round(time.Millisecond))
+		why.Detail += fmt.Sprintf("; noticed %s after it: this process was paused", late.Round(time.Millisecond))
 	} else if late = now.Round(0).Sub(h.trust.Round(0)); late > time.Second {
-		why.Detail += fmt.Sprintf("; seen %s after it, by the wall clock: this machine slept, or its clock was set", late.Round(time.Millisecond))
+		why.Detail += fmt.Sprintf("; noticed %s after it, by the wall clock: this machine was suspended, or its clock was set", late.Round(time.Millisecond))
 	}
 	if !h.renewing {
 		why.Detail, why.Err = "the lease ran out", ErrNotRenewed
@@ -420,7 +420,7 @@ func (h *holding) reclaimAnswered(op string, sent, now time.Time, r driver.Reply
 
 // lateGrant returns the error for a grant that came after its own trust deadline.
 func lateGrant(op, key string) *Error {
-	return &Error{Code: driver.CodeUnavailable, Op: op, Key: key, Detail: "the answer came when its own lease was over"}
+	return &Error{Code: driver.CodeUnavailable, Op: op, Key: key, Detail: "the answer came after the lease that it grants had ended"}
 }
 
 // releasing is a Release under way.

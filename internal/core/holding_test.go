@@ -67,7 +67,7 @@ func TestOnlyHoldingsChangeThemselves(t *testing.T) {
 
 // The error of a loss says if this process was paused, and if its holder has ended the renewals.
 func TestLossSaysWhatStoodStill(t *testing.T) {
-	const stood = "seen 6s after it: this process was paused"
+	const stood = "noticed 6s after it: this process was paused"
 	for _, c := range []struct {
 		seen time.Duration
 		says bool

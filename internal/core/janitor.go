@@ -127,7 +127,7 @@ func (j *janitor) stop(ctx context.Context) error {
 		}
 		j.mu.Unlock()
 		if patience <= 0 {
-			return &Error{Code: driver.CodeUnavailable, Op: "close", Detail: "clean-up had no answer; the remaining leases and reservations end by themselves"}
+			return &Error{Code: driver.CodeUnavailable, Op: "close", Detail: "cleanup got no answer; the remaining leases and reservations will expire"}
 		}
 	}
 }
@@ -195,8 +195,8 @@ func (j *janitor) sendDue() (failed []cleanup, wait time.Duration, more bool) {
 }
 
 // thin removes clean-ups whose time has passed from the list fresh. While the store hangs, more clean-ups may come than
-// can be sent. Up to maxOverdue strays stay. The caller calls thin when the list has doubled, so each clean-up is
-// examined only a few times.
+// can be sent. Up to maxOverdue strays stay. thin looks through the list only when its length has doubled, so each
+// clean-up is examined only a few times.
 func (j *janitor) thin(now time.Time) (over []cleanup) {
 	if len(j.fresh) < max(j.crowded, maxOverdue) {
 		if len(j.fresh) == 0 {
@@ -276,7 +276,7 @@ func (j *janitor) giveUp(failed []cleanup) {
 	for _, c := range failed {
 		j.l.Emit(event.Event{
 			Kind: event.CleanupFailed, Key: c.req.Key, Owner: Digest(c.req.Owner), Fence: c.req.Fence, Reason: c.req.Reason,
-			Err: &Error{Code: driver.CodeUnavailable, Op: "clean up", Key: c.req.Key, Detail: "the remaining lease or reservation ends by itself"},
+			Err: &Error{Code: driver.CodeUnavailable, Op: "clean up", Key: c.req.Key, Detail: "the remaining lease or reservation will expire"},
 		})
 	}
 }
@@ -357,7 +357,7 @@ func (j *janitor) finish(batch []cleanup, replies []driver.Reply, retry bool) (f
 }
 
 // doubt keeps a stray that the store did not find, to ask the store about it twice more. The first time is soon: a
-// server that was stopped applies its buffered calls as soon as it goes on. The second time is when every connection
+// server that was stopped applies its buffered calls as soon as it runs again. The second time is when every connection
 // that could deliver the call has certainly ended.
 func (j *janitor) doubt(c cleanup, now time.Time) {
 	if !c.stray || j.ctx.Err() != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Notify asks the work that holds key to check whether it may go on: see Notices. It changes nothing. After an error the
+// Notify asks the holder of key to check whether it may continue: see Notices. It changes nothing. After an error the
 // notice may not have arrived.
 func (l *Locker) Notify(ctx context.Context, key string) error {
 	const op = "notify"

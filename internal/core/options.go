@@ -21,7 +21,7 @@ type Options struct {
 	MaxWait  time.Duration // 0 with Bounded means no wait
 	Job      string        // for Resume: the job that the lock is bound to
 	Reserve  time.Duration // for Resume
-	Bad      string        // why the call is ErrInvalid; "" if it is not
+	Bad      string        // why the call returns ErrInvalid; "" if it does not
 
 	// OwnKey permits one of the toolkit's own keys; see package keyspace. The call may also take a lock that ctx carries:
 	// the toolkit takes its locks for work other than that of ctx.
@@ -51,9 +51,9 @@ type Options struct {
 	// Waits must not block. A wait for a permit of a limit does not call Waits.
 	Waits func(ahead int)
 
-	// LongGate makes the lease of a limit's gate last as long as Config.TTL, for waiters that wait for days; see package
-	// limit. Each of them polls the store less often, but a first in line that dies delays the others by up to one TTL
-	// instead of five seconds.
+	// LongGate makes the lease of a limit's gate last as long as Config.TTL, for waiters that wait for days; see
+	// package limit. Each of them polls the store less often, but if the first in line dies, the others lose up to one
+	// TTL instead of five seconds.
 	LongGate bool
 
 	kept bool // Retain was given
@@ -143,14 +143,14 @@ type Release struct {
 
 	IfIdle bool   // for tokens and keys: release only while no lease is alive
 	Fence  int64  // for tokens and keys: release only this term, unless 0
-	Bad    string // why the call is ErrInvalid; "" if it is not
+	Bad    string // why the call returns ErrInvalid; "" if it does not
 
 	// Granted receives each job that the call has granted a key to, before the call returns. Granted must not block: the
 	// caller starts the job after the call. Without Granted, the store announces the job to jobs.Listen.
 	Granted Granted
 
 	// Releaser, unless nil, stands in for Store.Release, for locks of one Locker. After its error the Locker holds the
-	// locks as before, and does not repeat the releases. A later End of these locks sends the same releases.
+	// locks as before, and does not repeat the releases. A later Release of these locks sends the same requests.
 	Releaser Releaser
 }
 
@@ -183,7 +183,7 @@ func (r *Release) check(op, key string) error {
 type Park struct {
 	Job     string        // binds the lock to this job; "" means that each bearer of the token can resume
 	Reserve time.Duration // default Config.Reserve
-	Bad     string        // why the call is ErrInvalid; "" if it is not
+	Bad     string        // why the call returns ErrInvalid; "" if it does not
 }
 
 // Parking returns the Park that opts set. O is joblock.ParkOption.

@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/internal/jitter"
 )
 
-// pauses grow from step to about a second, between attempts at what failed.
+// pauses are the pauses between repeated attempts. They grow from step to about a second.
 type pauses struct{ step time.Duration }
 
 // newPauses returns the pauses between attempts while the store does not answer.

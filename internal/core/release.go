@@ -26,7 +26,7 @@ func (k *Lock) GiveBack(ctx context.Context, reason string) {
 	_ = k.end(ctx, "release", Release{Reason: reason})
 }
 
-// end is End without checks.
+// end is Release without its checks.
 func (k *Lock) end(ctx context.Context, op string, r Release) error {
 	var errs [1]error
 	k.l.endLocks(ctx, op, r, Locks{k}, errs[:])

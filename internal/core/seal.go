@@ -8,7 +8,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// Ring returns the keys that seal what tasks carry, or nil for a Locker that is nil or was not made by New.
+// Ring returns the keys that seal the locks that tasks carry, or nil for a Locker that is nil or was not made by New.
 func (l *Locker) Ring() *seal.Ring {
 	if l == nil {
 		return nil
@@ -28,7 +28,7 @@ func (l *Locker) sealKeys(ctx context.Context, req driver.SealKeysRequest) ([]dr
 	}
 	keys, err := ask(ctx, l, op, "", l.store.SealKeys, req)
 	if err == nil && len(keys) == 0 {
-		err = &Error{Code: driver.CodeUnavailable, Op: op, Detail: "the store gave no key"}
+		err = &Error{Code: driver.CodeUnavailable, Op: op, Detail: "the store returned no seal key"}
 	}
 	return keys, err
 }

@@ -10,11 +10,11 @@ import (
 )
 
 // secret is an owner that fmt cannot print. If a struct has a Token in an unexported field, fmt does not call the
-// Token's methods but prints the fields of the Token. The zero secret is no owner. Equal owners are ==, so a *string
-// would not do.
+// Token's methods but prints the fields of the Token. The zero secret is no owner. Secrets of equal owners must be
+// equal, so a *string would not do.
 //
-// The usual owner is a UUID, and kept enciphered. Of any other owner fmt prints only an address. That would do for
-// UUIDs too, but would cost each job of a worker 2 µs and eight allocations.
+// The usual owner is a UUID, and is kept enciphered. Any other owner is in a unique.Handle, of which fmt prints only an
+// address. A handle would do for UUIDs too, but would cost each job of a worker 2 µs and eight allocations.
 type secret struct {
 	id    [aes.BlockSize]byte // enciphered by veil; zero if other is set
 	other unique.Handle[string]

@@ -58,8 +58,8 @@ func (l *Locker) Status(ctx context.Context, keys ...string) ([]Status, error) {
 	return out, nil
 }
 
-// Inspect reads the records of all req.Keys, or returns an error. named is the Key of that error: "" if the error is not
-// about one key.
+// Inspect reads the records of all req.Keys, or returns an error. named is the Key of that error, or "" if the error is
+// not about one key.
 func (l *Locker) Inspect(ctx context.Context, op, named string, req driver.InspectRequest) ([]driver.Record, error) {
 	recs, err := ask(ctx, l, op, named, l.store.Inspect, req)
 	if err != nil {
@@ -71,8 +71,9 @@ func (l *Locker) Inspect(ctx context.Context, op, named string, req driver.Inspe
 	return recs, nil
 }
 
-// ByHand begins the owners of holdings whose holders renew the lease by hand, if at all: those of scripts, of clients of
-// the lock server, and of programs with joblock.NoRenew. A worker that has resumed the lock since renews it.
+// ByHand is the beginning of the owners of locks that are renewed by hand, if at all: those of scripts, of clients of
+// the lock server, and of programs with joblock.NoRenew. If a worker has resumed such a lock since, the worker renews
+// it.
 const ByHand = "call-"
 
 // StatusOf returns the public part of a record.

@@ -23,8 +23,8 @@ type Take struct {
 	Call     Call          // zero, or the Call of a Take that may be repeated; such a Take has no Token
 }
 
-// Call is a call that may be repeated, also by another process, and at the same time. Copies have the same Owner, which
-// is secret, and the same Nonce, so that a copy of a Take finds what the first one has taken.
+// Call identifies a call that may be repeated, even by another process and at the same time. All copies have the same
+// Owner, which is secret, and the same Nonce, so that a copy of a Take finds what the first one has taken.
 type Call struct{ Owner, Nonce string }
 
 // Taken is the result of a Take.
@@ -96,7 +96,7 @@ func (l *Locker) Take(ctx context.Context, op string, takes []Take) []Taken {
 	return out
 }
 
-// noJob is the name of no job, so a release for noJob frees nothing.
+// noJob is a name that no job has, so a release for noJob frees nothing.
 const noJob = "%none"
 
 // PassOn gives each free slot of slots to the first waiting job, in the order of slots: see driver, Slots. A slot that
@@ -129,7 +129,7 @@ func (l *Locker) checkTake(op string, t Take) error {
 		err = checkDurations(op, t.Key, duration{"Patience", t.Patience, driver.MinPeriod, driver.MaxPeriod})
 	}
 	if err == nil && t.Most < 0 {
-		err = Invalid(op, t.Key, "the maximum of places in line is %d, must not be negative", t.Most)
+		err = Invalid(op, t.Key, "the maximum number of places in line is %d, must not be negative", t.Most)
 	}
 	if err == nil && t.Token != nil {
 		if err = l.checkToken(op, *t.Token); err == nil && t.Token.key != t.Key {

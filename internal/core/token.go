@@ -52,7 +52,7 @@ func NewToken(key, owner string, ttl time.Duration) (Token, error) {
 	return t, nil
 }
 
-// ParseToken reads the text form of a token. A bad text is ErrInvalid.
+// ParseToken reads the text form of a token. If text is not such a form, ParseToken returns ErrInvalid.
 func ParseToken(text string) (Token, error) {
 	var t Token
 	err := t.UnmarshalText([]byte(text))
@@ -74,7 +74,7 @@ func Tokens[T ~tokenData](tokens []T) []Token {
 // Owner returns the owner, a secret.
 func (t Token) Owner() string { return t.owner.reveal() }
 
-// Fence returns the fence at which the token was made, 0 if the lock was not taken yet.
+// Fence returns the fence under which the token was made, or 0 if the lock was not taken yet.
 func (t Token) Fence() int64 { return t.fence }
 
 // TTL returns the length of the lease.
@@ -86,7 +86,8 @@ func (t Token) At(fence int64) Token {
 	return t
 }
 
-// OfSlot returns the token of the same owner for another key: for another slot of the key of t. It has no fence.
+// OfSlot returns the token of the same owner for another key: for another slot of the key of t. The new token has no
+// fence.
 func (t Token) OfSlot(key string) Token {
 	t.key, t.fence = key, 0
 	return t
@@ -112,7 +113,7 @@ func (t Token) Format(f fmt.State, _ rune) { fmt.Fprintf(f, fmt.FormatString(f, 
 // LogValue returns what String returns, so that slog does not marshal the token.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// MarshalText returns the text form, which encoding/json uses too. The zero Token is an ErrInvalid.
+// MarshalText returns the text form, which encoding/json uses too. For the zero Token, MarshalText returns ErrInvalid.
 func (t Token) MarshalText() ([]byte, error) {
 	bin, err := t.MarshalBinary()
 	if err != nil {
@@ -141,7 +142,7 @@ func (t *Token) UnmarshalText(text []byte) error {
 }
 
 // MarshalBinary returns the msgpack array [version, key, owner, fence, TTL in ms], which msgpack writes as a byte
-// string. The zero Token is an ErrInvalid.
+// string. For the zero Token, MarshalBinary returns ErrInvalid.
 func (t Token) MarshalBinary() ([]byte, error) {
 	if err := t.check(); err != nil {
 		return nil, err
@@ -166,8 +167,8 @@ func (t Token) MarshalBinary() ([]byte, error) {
 
 // UnmarshalBinary reads the binary form. On error t is unchanged.
 //
-// UnmarshalBinary decodes only five scalars, from at most 2048 bytes: when msgpack v5 decodes maps, slices or
-// interfaces, a few bytes can make it allocate gigabytes.
+// UnmarshalBinary decodes only five scalars, from at most 2048 bytes, because a few bytes can make msgpack v5 allocate
+// gigabytes when it decodes maps, slices or interfaces.
 func (t *Token) UnmarshalBinary(data []byte) error {
 	if err := checkTokenSize(len(data)); err != nil {
 		return err
@@ -229,7 +230,7 @@ func readToken(data []byte) (got Token, err error) {
 }
 
 // DecodeMsgpack reads a msgpack byte string with the binary form; nil leaves t unchanged. DecodeMsgpack checks the
-// length before the bytes are allocated; a check in UnmarshalBinary would come after that.
+// length before the bytes are allocated; UnmarshalBinary could check it only afterwards.
 func (t *Token) DecodeMsgpack(dec *msgpack.Decoder) error {
 	n, err := dec.DecodeBytesLen()
 	if err != nil {
@@ -248,7 +249,7 @@ func (t *Token) DecodeMsgpack(dec *msgpack.Decoder) error {
 	return t.UnmarshalBinary(bin)
 }
 
-// check returns ErrInvalid for a token that names no possible lock.
+// check returns ErrInvalid for a token that cannot be the token of any lock.
 func (t Token) check() error {
 	const op = "token"
 	if t.IsZero() {
@@ -301,7 +302,7 @@ func decodeString(dec *msgpack.Decoder, r *bytes.Reader, data []byte) (string, e
 
 func tokenError(detail string) error { return Invalid("token", "", "%s", detail) }
 
-// Digest returns a hash of owner that may be shown, "" for no owner.
+// Digest returns a hash of owner that may be shown, or "" for no owner.
 func Digest(owner string) string {
 	if owner == "" {
 		return ""

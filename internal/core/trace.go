@@ -49,7 +49,7 @@ func (l *Locker) TraceMerge(of []map[string]string) (headers map[string]string) 
 	return headers
 }
 
-// guard calls f, which calls the Tracer, and recovers a panic: it must not end a renewal or a release.
+// guard calls f, which calls the Tracer, and recovers a panic, which must not end a renewal or a release.
 func (l *Locker) guard(f func()) {
 	defer func() {
 		if p := recover(); p != nil && !l.panicked.Swap(true) {
