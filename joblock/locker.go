@@ -70,7 +70,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...AcquireOpti
 // A push that is lost delays a waiter by at most Config.Poll. Waiters that have died together delay the waiters behind
 // them by at most three times Config.Poll plus one poll in all, if the store notices their death. Package redisstore
 // notices it by their closed connections. If the store does not notice, for example because a machine has lost its
-// power, the delay can also be one TTL plus one poll, if that is longer.
+// power, the bound is one TTL plus one poll, if that is longer.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
 	k, err := l.core().Acquire(ctx, key, core.Acquiring(opts))
 	return (*Lock)(k), err
