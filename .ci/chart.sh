@@ -25,6 +25,13 @@ done
 [ "$(grep -c '^kind: ' <<<"$least")" = 2 ] || fail "more than a Deployment and a Service"
 grep -q -e '--cert=' <<<"$all" && grep -q -e '--insecure' <<<"$least" || fail "TLS is not as it is set"
 
+# What docs/deploy.md says to install.
+page=$(sed -n '/^\$ helm install /,/[^\]$/ { s/^\$ helm install //; s/\\$//; p }' docs/deploy.md)
+[ -n "$page" ] || fail "docs/deploy.md does not install the chart"
+read -rd '' -a page <<<"$page" || true
+page=$("$bin/helm" template "${page[@]}")
+grep -q -e '--cert=' <<<"$page" || fail "docs/deploy.md does not install a server with TLS"
+
 # Lines that one kind must have, without their indentation.
 kind() { awk -v "kind=$1" 'BEGIN { RS = "---\n" } $0 ~ "\nkind: " kind "\n"' <<<"$all" | sed 's/^ *//'; }
 has() { grep -qxF -e "$2" <<<"$(kind "$1")" || fail "no line \"$2\" in the $1"; }

@@ -180,25 +180,6 @@ func TestErrorTableIsComplete(t *testing.T) {
 	}
 }
 
-// What the pages tell people to run is there to be run.
-func TestCommandsExist(t *testing.T) {
-	makefile := read(t, "Makefile")
-	var readme string
-	for _, page := range append(guides(t), "CONTRIBUTING.md") {
-		readme += read(t, page)
-	}
-	for _, m := range regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)").FindAllStringSubmatch(readme, -1) {
-		if !regexp.MustCompile(`(?m)^` + m[1] + `:`).MatchString(makefile) {
-			t.Errorf("make %s: no such target", m[1])
-		}
-	}
-	for _, m := range regexp.MustCompile(`go run \./([\w/]+)`).FindAllStringSubmatch(readme, -1) {
-		if _, err := os.Stat(root + m[1] + "/main.go"); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // What the README shows of an explanation is what "joblock explain" prints: each sentence is on the page for people on call,
 // whose output is compared with that of the command.
 func TestExplanationInREADME(t *testing.T) {

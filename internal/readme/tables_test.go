@@ -85,6 +85,8 @@ var testDirs = map[string][]string{
 	"worker": {"worker"}, "outbox": {"outbox"}, "handoff": {"handoff"}, "scheduler": {"scheduler"}, "spec": {"scheduler/spec"},
 	"e2e": {"internal/e2e"}, "torture": {"internal/torture"}, "history": {"internal/history"},
 	"cli": {"cmd/joblock/internal/cli"}, "ops": {"internal/ops"}, "server": {"server"}, "compat": {"server/compat"}, "forrst": {"server/compat/forrst"}, "soak": {"internal/soak"}, "mutants": {"internal/torture/mutants"},
+	"monitoring": {"internal/monitoring"}, "published": {"internal/published"}, "bench": {"bench"}, "examples/holders": {"examples/holders"},
+	"examples/observed": {"examples/observed"}, "examples/quickstart": {"examples/quickstart"}, "examples/scheduler": {"examples/scheduler"}, "examples/start": {"examples/start"},
 }
 
 // sources is what there is to be named: the test functions of the packages, and all

@@ -161,3 +161,38 @@ func TestServerPage(t *testing.T) {
 	}
 	r.leave()
 }
+
+// Each shell block of these pages runs as it stands.
+func TestPages(t *testing.T) {
+	for page, programs := range map[string][]string{"pausing": nil, "scripts": {"prepare", "export"}} {
+		t.Run(page, func(t *testing.T) {
+			t.Parallel()
+			r := &reader{workshop: newWorkshop(t, ""), dir: t.TempDir()}
+			for _, name := range programs {
+				script := "#!/bin/sh\njoblock get export:$1 >" + name + ".saw\n"
+				if err := os.WriteFile(filepath.Join(r.dir, name), []byte(script), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ran := 0
+			for _, b := range codeBlocks(t, "../../../../docs/"+page+".md") {
+				if b.language == "sh" {
+					ran++
+					r.follow("export " + envRedis + "=redis://" + r.redis.Addr() + "\n" + b.text)
+				}
+			}
+			if ran == 0 {
+				t.Error("the page has no shell block")
+			}
+			for _, name := range programs {
+				if saw, err := os.ReadFile(filepath.Join(r.dir, name+".saw")); err != nil || !strings.Contains(string(saw), "held") {
+					t.Errorf("./%s saw the lock as %s, %v; want it held", name, saw, err)
+				}
+			}
+			if st := r.lock(key); st.State != joblock.StateFree {
+				t.Errorf("after the script: %+v", st)
+			}
+			r.clean()
+		})
+	}
+}
