@@ -28,14 +28,6 @@ func heldFrom(ctx context.Context) *held {
 	return h
 }
 
-// guardFrom returns the innermost Guard around the request, or one with the defaults.
-func guardFrom(ctx context.Context) *Guard {
-	if g, ok := ctx.Value(guardKey{}).(*Guard); ok {
-		return g
-	}
-	return new(Guard)
-}
-
 // Keep lets the handler keep lock: the Guard or Middleware does not release it after the response, and Claim.MaxHold no
 // longer counts for it. The caller must release it, through this handle or from anywhere by joblock.Locker.Release with
 // its token. Until then this process renews it, for the Locker's Config.MaxRenew at most. A crash ends it one TTL

@@ -63,6 +63,14 @@ type Guard struct {
 
 var errMiswired = errors.New("handoff: Middleware has a nil Locker, claim function or next handler, or Guard.Do has a nil Locker or function")
 
+// guardFrom returns the innermost Guard around the request, or one with the defaults.
+func guardFrom(ctx context.Context) *Guard {
+	if g, ok := ctx.Value(guardKey{}).(*Guard); ok {
+		return g
+	}
+	return new(Guard)
+}
+
 func (g *Guard) logger() *slog.Logger { return cmp.Or(g.Logger, slog.Default()) }
 
 // Do takes the locks that claim names, calls serve under these locks, and returns the error of serve as it is. If a
