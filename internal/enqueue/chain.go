@@ -63,10 +63,3 @@ func readSteps(first *taskSpec, tasks []*asynq.Task) (steps []chain.Step, err er
 	}
 	return steps, nil
 }
-
-// chained writes into env which tasks follow.
-func (s *taskSpec) chained(env *envelope.Envelope) {
-	if len(s.then) > 0 {
-		env.Chain = &chain.Chain{Step: 1, Next: s.then}
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/hibiken/asynq"
 
@@ -101,15 +100,6 @@ func (u *unique) coolsDown(ctx context.Context, held *joblock.Error, after strin
 		task = &asynq.TaskInfo{Queue: queue, ID: id, State: asynq.TaskStateCompleted}
 	}
 	return Result{Task: task, Duplicate: true}, never, nil
-}
-
-// splitToken returns the token for key, and the other tokens. If there is no token for key, ok is false.
-func splitToken(tokens []joblock.Token, key string) (token joblock.Token, rest []joblock.Token, ok bool) {
-	i := slices.IndexFunc(tokens, func(t joblock.Token) bool { return t.Key() == key })
-	if i < 0 {
-		return token, tokens, false
-	}
-	return tokens[i], slices.Concat(tokens[:i], tokens[i+1:]), true
 }
 
 // carried reports whether task carries the current token of the lock that held is about.

@@ -8,6 +8,8 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
+const opEnqueue = "enqueue"
+
 // ReasonRequestOver is why a Guard releases the locks of a request that has been served.
 const ReasonRequestOver = "request over"
 

@@ -108,9 +108,6 @@ func (c *Client) readItems(ctx context.Context, items []Request, results []Resul
 	return lines
 }
 
-// notSent returns the error for a task that was not sent because of cause.
-func (s *taskSpec) notSent(cause error) error { return s.wrap(fmt.Errorf("%w: %w", ErrNotSent, cause)) }
-
 // names returns the job of d, and the keys that no other item may take or hand over at the same time.
 func (d *dispatch) names() []string {
 	_, alone := d.kind.keys()

@@ -2,14 +2,15 @@ package enqueue
 
 import (
 	"context"
+	"crypto/sha256"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/joblock/toolkit/internal/chain"
 	"github.com/joblock/toolkit/internal/envelope"
+	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/event"
 )
-
-const opEnqueue = "enqueue"
 
 // Request is one task, and what it is to be enqueued under.
 type Request struct {
@@ -83,6 +84,24 @@ type Result struct {
 	Ahead     int
 	Err       error
 	Receipt   *Receipt // for Withdraw; nil if nothing was enqueued
+}
+
+// Receipt is what a Client knows of a job that it has enqueued. The tokens are those of the enqueue: a job that has run
+// since has later ones.
+type Receipt struct {
+	header [sha256.Size]byte // digest of the task's header
+	tokens []joblock.Token
+	limit  int      // of the sequence in whose line the job waits
+	waits  bool     // the job waits in line, or did
+	then   []string // the jobs of the steps that follow in the chain
+}
+
+func (d *dispatch) receipt() *Receipt {
+	r := &Receipt{header: sha256.Sum256([]byte(d.header)), tokens: d.tokens}
+	for i, step := range d.then {
+		r.then = append(r.then, envelope.Job(step.Queue, chain.NewLink(i+2, false, d.tokens[0].Digest(), d.queue, d.id).String()))
+	}
+	return r
 }
 
 // Enqueue is handoff.Client.Enqueue.

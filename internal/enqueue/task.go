@@ -194,6 +194,16 @@ func (s *taskSpec) wrap(err error) error {
 	return fmt.Errorf("handoff: enqueue %s: %w", s.job, err)
 }
 
+// notSent returns the error for a task that was not sent because of cause.
+func (s *taskSpec) notSent(cause error) error { return s.wrap(fmt.Errorf("%w: %w", ErrNotSent, cause)) }
+
+// chained writes into env which tasks follow.
+func (s *taskSpec) chained(env *envelope.Envelope) {
+	if len(s.then) > 0 {
+		env.Chain = &chain.Chain{Step: 1, Next: s.then}
+	}
+}
+
 // sealed returns a copy of the task with header as its envelope and with the headers trace, and the options for the
 // enqueue of the copy. A task that a handler enqueues again names the span of the new enqueue, not of the old one.
 func (s *taskSpec) sealed(header string, trace map[string]string) (*asynq.Task, []asynq.Option) {
@@ -210,6 +220,15 @@ func (s *taskSpec) sealed(header string, trace map[string]string) (*asynq.Task, 
 func (c *Client) tokensOf(ctx context.Context, task *asynq.TaskInfo) ([]joblock.Token, error) {
 	env, err := c.envelopeOf(ctx, task)
 	return env.Tokens, err
+}
+
+// splitToken returns the token for key, and the other tokens. If there is no token for key, ok is false.
+func splitToken(tokens []joblock.Token, key string) (token joblock.Token, rest []joblock.Token, ok bool) {
+	i := slices.IndexFunc(tokens, func(t joblock.Token) bool { return t.Key() == key })
+	if i < 0 {
+		return token, tokens, false
+	}
+	return tokens[i], slices.Concat(tokens[:i], tokens[i+1:]), true
 }
 
 // envelopeOf returns what task carries. A header that is not genuine counts as absent. An error means that the locks'
