@@ -11,26 +11,6 @@ import (
 // MaxBackfill is how many ticks a backfill has at most.
 const MaxBackfill = 10_000
 
-// Backfill is the progress of a backfill. Times are milliseconds of the store's clock.
-type Backfill struct {
-	BackfillOrder
-	Ticks  int   `json:"n"`           // that have begun or will begin, MaxBackfill at most
-	Cursor int64 `json:"c"`           // the ticks of the range up to this time have begun
-	Done   int   `json:"d,omitempty"` // executions with the result Done or Enqueued
-	Failed int   `json:"x,omitempty"`
-	Lost   int   `json:"l,omitempty"`
-	End    int64 `json:"e,omitempty"` // 0: the backfill has not ended
-}
-
-// BackfillOrder is a request for a backfill. The zero BackfillOrder is no request.
-type BackfillOrder struct {
-	ID   int64 `json:"id"`          // Order.Fence of the request
-	At   int64 `json:"at"`          // the time of the request
-	From int64 `json:"from"`        // the first millisecond of the range
-	To   int64 `json:"to"`          // the last millisecond of the range
-	Stop bool  `json:"s,omitempty"` // the backfill ends before its next tick
-}
-
 // RangeTicks returns the number of ticks of s between from and to, both included, at most MaxBackfill+1.
 func RangeTicks(s spec.Spec, from, to time.Time) (n int) {
 	for range s.Ticks(from.Add(-time.Millisecond), to) {
@@ -44,32 +24,9 @@ func RangeTicks(s spec.Spec, from, to time.Time) (n int) {
 // Backfilling reports whether the latest backfill has not ended.
 func (l *Ledger) Backfilling() bool { return l.Backfill != nil && l.Backfill.End == 0 }
 
-// Unfinished reports whether a backfill has not ended, or has been ordered and no node has begun it yet.
-func (o Order) Unfinished(l *Ledger) bool {
-	return l.Backfilling() || o.Backfill.ID > l.backfillID()
-}
-
-// StartBackfill orders a backfill of the ticks between from and to. The caller must first set o.Fence, and must make
-// sure that no backfill is unfinished.
-func (o *Order) StartBackfill(now, from, to time.Time) {
-	o.Backfill = BackfillOrder{ID: o.Fence, At: now.UnixMilli(), From: from.UnixMilli(), To: to.UnixMilli()}
-}
-
-// StopBackfill ends an unfinished backfill before its next tick. It returns false if there is none.
-func (o *Order) StopBackfill(l *Ledger, _ time.Time) bool {
-	if !o.Unfinished(l) || o.Backfill.Stop {
-		return false
-	}
-	if o.Backfill.ID <= l.backfillID() {
-		o.Backfill = l.Backfill.BackfillOrder // Tidy has removed the order
-	}
-	o.Backfill.Stop = true
-	return true
-}
-
-// done reports whether a ledger shows the order as carried out.
-func (o BackfillOrder) done(l *Ledger) bool {
-	return o.ID <= l.backfillID() && (!o.Stop || !l.Backfilling())
+// backfillsNow reports whether an execution without a result is one of a backfill.
+func (l *Ledger) backfillsNow() bool {
+	return slices.ContainsFunc(l.Running, func(x Execution) bool { return x.Cause == CauseBackfill })
 }
 
 func (l *Ledger) backfillID() int64 {

@@ -23,20 +23,6 @@ const (
 	reminder = time.Hour // the shortest time between two reports of a contest
 )
 
-// Definition records with which definitions of the job nodes have written the ledger. It shows whether two applications
-// share a job by mistake. Times are milliseconds of the store's clock.
-type Definition struct {
-	Program  string   `json:"by"`             // of the node that wrote last
-	By       []string `json:"is"`             // the latest fingerprints, the newest first
-	Back     int      `json:"back,omitempty"` // how often an earlier definition came back, since the last new definition
-	First    int64    `json:"t,omitempty"`    // the time of the first return that Back counts
-	Latest   int64    `json:"u,omitempty"`    // the time of the latest return that Back counts
-	Since    int      `json:"n,omitempty"`    // executions since Latest
-	Reported int64    `json:"w,omitempty"`    // the time at which a node last reported Back
-
-	Policies string `json:"o,omitempty"` // the options in words, of the node that wrote last
-}
-
 var errContested = errors.New("scheduler: conflicting definitions of this job in one scope; give each application a Config.Scope of its own")
 
 // Contested reports whether conflicting definitions of the job alternate.

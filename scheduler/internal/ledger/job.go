@@ -13,6 +13,11 @@ const punctual = time.Minute
 // maxCounted bounds how many missed ticks are counted. A job that ticks every second has 31 million ticks a year.
 const maxCounted = 10_000
 
+const (
+	MaxBacklog = 1000           // missed ticks that wait to be executed; package scheduler checks the bound
+	maxWaiting = MaxBacklog + 1 // ticks; the additional one is for OverlapNewest
+)
+
 // Job has the rules of a job: when the job ticks, and which late ticks nodes execute.
 type Job struct {
 	Spec     spec.Spec

@@ -11,6 +11,9 @@ const MaxLanes = 20
 // maxLaneNodeBytes bounds the JSON form of Execution.Node in a lane other than 0.
 const maxLaneNodeBytes = 100
 
+// maxBroken is how often nodes execute a tick again. After that the tick is lost: its function may crash the nodes.
+const maxBroken = 10
+
 // Each execution runs in a lane, under the lane's lock. Lane 0 is the job's own lock. With Job.MaxConcurrent above 1
 // executions are in lanes from 1 on, and the job's own lock is held only while a node changes the ledger. An execution
 // stays in Ledger.Running until it has a result, so if no node holds the lane's lock, it was broken off.
@@ -46,6 +49,22 @@ func (l *Ledger) Begin(j *Job, m Moment, lane int, fence int64) (x *Execution, n
 		return nil, news
 	}
 	return l.start(j, Execution{Due: d, Lane: lane, Fence: fence}, m), news
+}
+
+// next removes the execution that begins next from Due, or from the backfill. If the backfill has no further tick, it
+// ends, and ok is false. Ledger.Ready must be true.
+func (l *Ledger) next(j *Job, m Moment) (d Due, ok bool, news []News) {
+	if i := slices.IndexFunc(l.Due, func(d Due) bool { return d.ready(m) }); i >= 0 {
+		d = l.Due[i]
+		l.Due = slices.Delete(l.Due, i, i+1)
+		return d, true, nil
+	}
+	d, ok, err := l.nextOfBackfill(l.InForce(j, m.Spec), m)
+	if ok {
+		return d, true, nil
+	}
+	last := Tick{At: time.UnixMilli(l.Backfill.To).UTC(), Cause: CauseBackfill, Backfill: l.Backfill.ID}
+	return d, false, []News{{Kind: NewsBackfilled, Tick: last, Node: m.Node, Count: l.Backfill.Done, Err: err}}
 }
 
 // MayTakeOver reports whether TakeOver may be called for a lane. others is how many executions run in other lanes. A
@@ -197,11 +216,6 @@ func (l *Ledger) cutNewest() (gone []time.Time) {
 // newestWaits reports whether a tick waits because of Overlap.Newest.
 func (l *Ledger) newestWaits() bool {
 	return slices.ContainsFunc(l.Due, func(d Due) bool { return d.Newest })
-}
-
-// backfillsNow reports whether an execution without a result is one of a backfill.
-func (l *Ledger) backfillsNow() bool {
-	return slices.ContainsFunc(l.Running, func(x Execution) bool { return x.Cause == CauseBackfill })
 }
 
 // ready reports whether d may begin.

@@ -13,16 +13,14 @@ import (
 )
 
 const (
-	MaxBacklog      = 1000 // missed ticks that wait to be executed; package scheduler checks the bound
-	MaxHistory      = 50   // failures, and other executions, in the history; package scheduler checks the bound
-	MaxStartIDBytes = 128  // the ID of RunAtStart; package scheduler checks the bound
+	MaxHistory      = 50  // failures, and other executions, in the history; package scheduler checks the bound
+	MaxStartIDBytes = 128 // the ID of RunAtStart; package scheduler checks the bound
 
 	version     = 1
-	maxPast     = 12 * 1024      // bytes of the history
-	maxErrBytes = 200            // of the JSON form of an error
-	keptStarts  = 8              // several: nodes of the previous release may restart during a rollout
-	keptFormer  = 2              // for people
-	maxWaiting  = MaxBacklog + 1 // ticks; the additional one is for OverlapNewest
+	maxPast     = 12 * 1024 // bytes of the history
+	maxErrBytes = 200       // of the JSON form of an error
+	keptStarts  = 8         // several: nodes of the previous release may restart during a rollout
+	keptFormer  = 2         // for people
 )
 
 // Ledger is the progress of a job. It is stored as one line of JSON; times are milliseconds of the store's clock. A new
@@ -114,6 +112,14 @@ type Tick struct {
 	Backfill int64 // BackfillOrder.ID, with CauseBackfill
 }
 
+// Resumed is the end of a pause.
+type Resumed struct {
+	At   int64  `json:"t"`
+	By   string `json:"by,omitempty"`
+	Note string `json:"note,omitempty"`
+	All  bool   `json:"all,omitempty"` // of all jobs
+}
+
 // Counts are the counts of a job. Package scheduler documents the fields.
 type Counts struct {
 	Done       int64 `json:"done"`
@@ -125,6 +131,51 @@ type Counts struct {
 	Missed     int64 `json:"missed"`
 	Overlapped int64 `json:"overlapped"`
 	Paused     int64 `json:"paused"`
+}
+
+// Former is a spec that was in force.
+type Former struct {
+	Spec  string `json:"spec"`
+	Until int64  `json:"until"` // Ledger.From of the next spec: the ticks up to this time were those of Spec
+}
+
+// Decider is the node that has registered Ledger.Spec last.
+type Decider struct {
+	Node string `json:"node"`
+	ID   string `json:"id"` // of the node's record; see package roster
+}
+
+// Backfill is the progress of a backfill. Times are milliseconds of the store's clock.
+type Backfill struct {
+	BackfillOrder
+	Ticks  int   `json:"n"`           // that have begun or will begin, MaxBackfill at most
+	Cursor int64 `json:"c"`           // the ticks of the range up to this time have begun
+	Done   int   `json:"d,omitempty"` // executions with the result Done or Enqueued
+	Failed int   `json:"x,omitempty"`
+	Lost   int   `json:"l,omitempty"`
+	End    int64 `json:"e,omitempty"` // 0: the backfill has not ended
+}
+
+// Overlaps are the ticks that were skipped as overlapped since an execution has ended with another result. Times are
+// milliseconds of the store's clock.
+type Overlaps struct {
+	Ticks    int64 `json:"n"`
+	First    int64 `json:"t"`           // the time of the first of them
+	Reported bool  `json:"r,omitempty"` // a node has reported that the job is stuck
+}
+
+// Definition records with which definitions of the job nodes have written the ledger. It shows whether two applications
+// share a job by mistake. Times are milliseconds of the store's clock.
+type Definition struct {
+	Program  string   `json:"by"`             // of the node that wrote last
+	By       []string `json:"is"`             // the latest fingerprints, the newest first
+	Back     int      `json:"back,omitempty"` // how often an earlier definition came back, since the last new definition
+	First    int64    `json:"t,omitempty"`    // the time of the first return that Back counts
+	Latest   int64    `json:"u,omitempty"`    // the time of the latest return that Back counts
+	Since    int      `json:"n,omitempty"`    // executions since Latest
+	Reported int64    `json:"w,omitempty"`    // the time at which a node last reported Back
+
+	Policies string `json:"o,omitempty"` // the options in words, of the node that wrote last
 }
 
 // Decode reads a memo. An empty memo is the ledger of a new job. A ledger of a later version is an error, and so is
@@ -161,6 +212,14 @@ func (l *Ledger) New() bool { return l.Version == 0 }
 
 // LastTick returns Last as a time in UTC.
 func (l *Ledger) LastTick() time.Time { return time.UnixMilli(l.Last).UTC() }
+
+// Resumption returns the end of the latest pause, according to the ledger or to o, whichever is later.
+func (l *Ledger) Resumption(o Order) Resumed {
+	if r := o.Resumed(); r.At > l.Resumed.At {
+		return r
+	}
+	return l.Resumed
+}
 
 // History returns the executions before Latest, the newest first.
 func (l *Ledger) History() (past []Execution, err error) {

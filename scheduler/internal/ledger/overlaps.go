@@ -12,14 +12,6 @@ const (
 	stuckFor   = 10 * time.Minute
 )
 
-// Overlaps are the ticks that were skipped as overlapped since an execution has ended with another result. Times are
-// milliseconds of the store's clock.
-type Overlaps struct {
-	Ticks    int64 `json:"n"`
-	First    int64 `json:"t"`           // the time of the first of them
-	Reported bool  `json:"r,omitempty"` // a node has reported that the job is stuck
-}
-
 // add adds ticks that were skipped, the oldest first.
 func (o *Overlaps) add(ticks ...time.Time) {
 	if o.Ticks == 0 {

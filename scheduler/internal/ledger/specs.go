@@ -2,23 +2,10 @@ package ledger
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/joblock/toolkit/scheduler/spec"
 )
-
-// Former is a spec that was in force.
-type Former struct {
-	Spec  string `json:"spec"`
-	Until int64  `json:"until"` // Ledger.From of the next spec: the ticks up to this time were those of Spec
-}
-
-// Decider is the node that has registered Ledger.Spec last.
-type Decider struct {
-	Node string `json:"node"`
-	ID   string `json:"id"` // of the node's record; see package roster
-}
 
 // Decision says which node decided the spec in force, and when. Decisions of different nodes differ.
 type Decision struct {
@@ -87,67 +74,4 @@ func (l *Ledger) putIntoForce(j *Job, m Moment) []News {
 	l.Former = prepend(Former{shortenJSON(former, spec.MaxBytes), l.From}, l.Former, keptFormer)
 	return []News{{Kind: NewsSpec, Tick: tickAt(l.LastTick()), Node: m.Node,
 		Err: fmt.Errorf("the spec was %q, and is %q from %s on%s", former, l.Spec, l.LastTick().Format("2006-01-02T15:04:05.000Z07:00"), gone)}}
-}
-
-// keptChanges bounds the names in SpecChanges, which take at most some 20 KiB.
-const keptChanges = 100
-
-// SpecChanges names the jobs whose spec in force has changed recently. A node with the former spec would otherwise not
-// look at the ledger before that spec's next tick.
-type SpecChanges struct {
-	Jobs []SpecChange `json:"jobs,omitempty"` // the newest first
-	Gone int64        `json:"gone,omitempty"` // the greatest fence that Jobs had and no longer has
-}
-
-// SpecChange is the name of a job and the fence of the write.
-type SpecChange struct {
-	Name  string `json:"j"`
-	Fence int64  `json:"f"`
-}
-
-// Newest returns the fence of the latest change, or 0.
-func (c SpecChanges) Newest() int64 {
-	if len(c.Jobs) == 0 {
-		return c.Gone
-	}
-	return c.Jobs[0].Fence
-}
-
-// AddName adds a name to a list for Add, unless it is there. If the list has more names than SpecChanges keeps, AddName
-// drops the name: Add then makes nodes look at all jobs.
-func AddName(names []string, name string) []string {
-	if len(names) > keptChanges || slices.Contains(names, name) {
-		return names
-	}
-	return append(names, name)
-}
-
-// Add adds the jobs of one write.
-func (c *SpecChanges) Add(fence int64, names []string) {
-	all := make([]SpecChange, 0, len(names)+len(c.Jobs))
-	for _, name := range names {
-		all = append(all, SpecChange{name, fence})
-	}
-	for _, old := range c.Jobs {
-		if !slices.Contains(names, old.Name) {
-			all = append(all, old)
-		}
-	}
-	for len(all) > keptChanges {
-		last := len(all) - 1
-		c.Gone = max(c.Gone, all[last].Fence)
-		all = all[:last]
-	}
-	c.Jobs = all
-}
-
-// After returns the jobs whose spec has changed in writes with a greater fence. If all is true, the spec of any job may
-// have changed.
-func (c SpecChanges) After(fence int64) (names []string, all bool) {
-	for _, change := range c.Jobs {
-		if change.Fence > fence {
-			names = append(names, change.Name)
-		}
-	}
-	return names, c.Gone > fence
 }

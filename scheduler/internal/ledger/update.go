@@ -4,60 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/joblock/toolkit/scheduler/spec"
 )
 
-const (
-	// clockReset is how far a ledger may be ahead of the store's clock. Up to clockReset, ticks wait until the clock
-	// has caught up, so that no tick is executed twice. A ledger further ahead was written while the clock was wrong.
-	clockReset = 24 * time.Hour
-
-	// SetBack is how far the clock must be behind a ledger to count as set back. A node's clock reading errs by less.
-	SetBack = 10 * time.Second
-
-	// maxBroken is how often nodes execute a tick again. After that the tick is lost: its function may crash the nodes.
-	maxBroken = 10
-)
-
-// Moment is when and where a ledger is updated.
-type Moment struct {
-	Now   time.Time // the store's clock
-	Floor time.Time // without a ledger, ticks count from here
-	Since time.Time // when this node registered the job; see Ledger.Follows
-	Spec  spec.Spec // the spec of Ledger.Spec; unused if Ledger.Spec is that of the job
-	Order Order
-	Node  string
-	ID    string // of this node's record
-
-	Over   Decision // by a node that is not up with the job: this node decides in its place; zero: there is none
-	Unseen bool     // other nodes may consider this node down: it decides nothing again; see Ledger.Follows
-}
-
-// Kind is the kind of a News. Package scheduler has events of the same names.
-type Kind string
-
-const (
-	NewsMissed     Kind = "missed"
-	NewsOverlapped Kind = "overlapped"
-	NewsPaused     Kind = "paused"
-	NewsLost       Kind = "lost"
-	NewsStuck      Kind = "stuck"
-	NewsRedefined  Kind = "redefined"
-	NewsSpec       Kind = "spec"
-	NewsContested  Kind = "contested"
-	NewsClock      Kind = "clock"
-	NewsBackfilled Kind = "backfilled"
-)
-
-// News is something that a node reports after writing the ledger.
-type News struct {
-	Kind  Kind
-	Tick  Tick   // the newest of Count ticks; zero if the News is not about a tick
-	Node  string // the node that has skipped the ticks, has lost the execution or has updated the ledger
-	Count int
-	Err   error
-}
+// clockReset is how far a ledger may be ahead of the store's clock. Up to clockReset, ticks wait until the clock
+// has caught up, so that no tick is executed twice. A ledger further ahead was written while the clock was wrong.
+const clockReset = 24 * time.Hour
 
 // Update brings the ledger up to the moment m. Due ticks go to Ledger.Due or are skipped; triggers and starts go to
 // Ledger.Due. afterExecution is true if the job was running until now. changed reports whether the caller should write
@@ -171,22 +122,6 @@ func (l *Ledger) advance(ticks []time.Time) []time.Time {
 	})
 }
 
-// next removes the execution that begins next from Due, or from the backfill. If the backfill has no further tick, it
-// ends, and ok is false. Ledger.Ready must be true.
-func (l *Ledger) next(j *Job, m Moment) (d Due, ok bool, news []News) {
-	if i := slices.IndexFunc(l.Due, func(d Due) bool { return d.ready(m) }); i >= 0 {
-		d = l.Due[i]
-		l.Due = slices.Delete(l.Due, i, i+1)
-		return d, true, nil
-	}
-	d, ok, err := l.nextOfBackfill(l.InForce(j, m.Spec), m)
-	if ok {
-		return d, true, nil
-	}
-	last := Tick{At: time.UnixMilli(l.Backfill.To).UTC(), Cause: CauseBackfill, Backfill: l.Backfill.ID}
-	return d, false, []News{{Kind: NewsBackfilled, Tick: last, Node: m.Node, Count: l.Backfill.Done, Err: err}}
-}
-
 // Behind returns how far the store's clock is behind the latest tick, if that is more than 10 s and at most a day;
 // otherwise 0. If the clock is further behind, Update sets the ledger to the clock.
 func (l *Ledger) Behind(now time.Time) time.Duration {
@@ -207,5 +142,3 @@ func (l *Ledger) Overdue(j *Job, now time.Time) time.Time {
 	}
 	return time.Time{}
 }
-
-func tickAt(t time.Time) Tick { return Tick{At: t, Cause: CauseTick} }
