@@ -42,6 +42,23 @@ func (c *claims) open(j *job, lock *joblock.Lock, l *ledger.Ledger) *book {
 	return &book{claims: c, j: j, lock: lock, l: l}
 }
 
+// visit calls f with the job's ledger, under the job's lock.
+func (c *claims) visit(ctx context.Context, j *job, f func(*book) error) error {
+	lock, err := c.recs.Wait(ctx, j.name, 0)
+	if err != nil {
+		return err
+	}
+	defer c.recs.Release(context.WithoutCancel(ctx), lock)
+	l, err := ledger.Decode(memo.Of(lock))
+	if err != nil {
+		return err
+	}
+	b := c.open(j, lock, l)
+	err = f(b)
+	b.report(ctx)
+	return err
+}
+
 // change calls f, which reports whether it has changed the ledger, and writes the changes, with those that an earlier
 // call could not write.
 func (b *book) change(ctx context.Context, f func(*ledger.Ledger) (bool, []ledger.News)) error {

@@ -91,23 +91,6 @@ func (c *claims) isLeft(ctx context.Context, j *job, lane int) bool {
 	return false
 }
 
-// visit calls f with the job's ledger, under the job's lock.
-func (c *claims) visit(ctx context.Context, j *job, f func(*book) error) error {
-	lock, err := c.recs.Wait(ctx, j.name, 0)
-	if err != nil {
-		return err
-	}
-	defer c.recs.Release(context.WithoutCancel(ctx), lock)
-	l, err := ledger.Decode(memo.Of(lock))
-	if err != nil {
-		return err
-	}
-	b := c.open(j, lock, l)
-	err = f(b)
-	b.report(ctx)
-	return err
-}
-
 // term is the time during which this node has a job's own lock.
 type term struct {
 	*claims

@@ -10,3 +10,11 @@ var (
 	// ErrOverlapped means that the job's next tick has come, and that the job has the option OverlapCancel.
 	ErrOverlapped = errors.New("scheduler: the next tick has come")
 )
+
+// text returns the text of an error, "" for nil.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

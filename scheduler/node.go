@@ -155,11 +155,3 @@ func (o *once) isNew(err error) bool {
 	o.last = text(err)
 	return err != nil && o.last != was
 }
-
-// text returns the text of an error, "" for nil.
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
