@@ -19,7 +19,7 @@ import (
 // other goroutines are blocked.
 func senders() int {
 	buf := make([]byte, 1<<20)
-	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "pool.(*Pool).serve(")
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "life.(*Pool).serve(")
 }
 
 // The IDs that handoff chooses grow with the time, so asynq's lists have tasks of one second in the order of their enqueues.

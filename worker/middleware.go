@@ -6,7 +6,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/joblock/toolkit/internal/envelope"
-	"github.com/joblock/toolkit/internal/pool"
+	"github.com/joblock/toolkit/internal/life"
 	"github.com/joblock/toolkit/worker/internal/verdict"
 )
 
@@ -28,7 +28,7 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 		if _, inside := ctx.Value(envelopeKey{}).(envelope.Envelope); inside {
 			return next.ProcessTask(ctx, task) // the second Middleware of two would find the locks of the first one busy
 		}
-		pool.GrowStack() // asynq calls each handler in a new goroutine
+		life.GrowStack() // asynq calls each handler in a new goroutine
 		a, err := w.newAttempt(ctx, task)
 		if err != nil {
 			return err

@@ -18,7 +18,6 @@ import (
 	"github.com/joblock/toolkit/internal/asynqprivate"
 	"github.com/joblock/toolkit/internal/jobline"
 	"github.com/joblock/toolkit/internal/life"
-	"github.com/joblock/toolkit/internal/pool"
 	"github.com/joblock/toolkit/internal/seal"
 	"github.com/joblock/toolkit/joblock"
 	"github.com/joblock/toolkit/joblock/driver"
@@ -51,7 +50,7 @@ type Client struct {
 	next    *jobline.Starter        // of jobs whose turn in line comes with a call of this Client
 	turns   turns                   // of calls that may replace a job
 	life    *life.Life              // counts the watches, lookAfter, and starts of jobs, for which Close waits
-	senders *pool.Pool              // of enqueues that outlive their callers; Close does not wait for them
+	senders *life.Pool              // of enqueues that outlive their callers; Close does not wait for them
 
 	mu      sync.Mutex // guards the fields below
 	watches int
@@ -86,7 +85,7 @@ func New(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector
 		c.logger = slog.Default()
 	}
 	c.life = life.New()
-	c.senders = pool.New(c.life.Context())
+	c.senders = life.NewPool(c.life.Context())
 	c.moves = asynqprivate.New(inspector)
 	c.next = &jobline.Starter{Locks: locks, Inspectors: []*asynqprivate.Inspector{c.moves}, Logger: c.logger, Go: c.life.Go}
 	return c, nil

@@ -1,11 +1,10 @@
-// Package life tracks the work of a component that can be closed: work is counted, and Close waits for it.
+// Package life tracks the work of a component that can be closed: work is counted, and Close waits for it. The work runs in
+// goroutines that are reused.
 package life
 
 import (
 	"context"
 	"sync"
-
-	"github.com/joblock/toolkit/internal/pool"
 )
 
 // Life counts work. A sync.WaitGroup would not do: background work may begin while Close waits, and WaitGroup.Add must
@@ -13,7 +12,7 @@ import (
 type Life struct {
 	ctx  context.Context
 	end  context.CancelFunc
-	pool *pool.Pool // has the goroutines of Go
+	pool *Pool // has the goroutines of Go
 
 	mu   sync.Mutex // guards n
 	n    int        // how much work is under way
@@ -24,7 +23,7 @@ type Life struct {
 func New() *Life {
 	l := new(Life)
 	l.ctx, l.end = context.WithCancel(context.Background())
-	l.pool = pool.New(l.ctx)
+	l.pool = NewPool(l.ctx)
 	l.zero = sync.NewCond(&l.mu)
 	return l
 }

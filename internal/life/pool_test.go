@@ -1,4 +1,4 @@
-package pool
+package life
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 // goroutines returns how many goroutines Pools have. The caller is in a bubble whose other goroutines are blocked.
 func goroutines() int {
 	buf := make([]byte, 1<<20)
-	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "pool.(*Pool).serve(")
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "life.(*Pool).serve(")
 }
 
 func TestGoroutineServesAgainUntilItIsIdleOrThePoolCloses(t *testing.T) {
@@ -24,7 +24,7 @@ func TestGoroutineServesAgainUntilItIsIdleOrThePoolCloses(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				closing, stop := context.WithCancel(t.Context())
 				defer stop()
-				c, calls := New(closing), 0
+				c, calls := NewPool(closing), 0
 				for range 3 {
 					time.Sleep(idle / 2)
 					c.Go(func() { calls++ })
@@ -46,7 +46,7 @@ func TestGoroutineServesAgainUntilItIsIdleOrThePoolCloses(t *testing.T) {
 func TestFunctionThatHangsHoldsNoOtherUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closing, stop := context.WithCancel(t.Context())
-		c, heal, called := New(closing), make(chan struct{}), false
+		c, heal, called := NewPool(closing), make(chan struct{}), false
 		c.Go(func() { <-heal })
 		synctest.Wait()
 		stop()

@@ -1,6 +1,4 @@
-// Package pool runs functions in goroutines that are reused, because their stacks have already grown. For a Redis call,
-// growing the stack takes longer than everything else that a new goroutine costs.
-package pool
+package life
 
 import (
 	"context"
@@ -11,14 +9,15 @@ import (
 // that look for leaked goroutines.
 const idle = 100 * time.Millisecond
 
-// Pool runs functions in reused goroutines. Make a Pool with New.
+// Pool runs functions in goroutines that are reused, because their stacks have already grown. For a Redis call, growing the
+// stack takes longer than everything else that a new goroutine costs. Make a Pool with NewPool.
 type Pool struct {
 	next    chan func() // to a goroutine that waits
 	closing context.Context
 }
 
-// New returns a Pool. When closing ends, its idle goroutines end.
-func New(closing context.Context) *Pool { return &Pool{make(chan func()), closing} }
+// NewPool returns a Pool. When closing ends, its idle goroutines end.
+func NewPool(closing context.Context) *Pool { return &Pool{make(chan func()), closing} }
 
 // Go calls f in another goroutine and does not wait. The number of goroutines is unbounded.
 func (p *Pool) Go(f func()) {

@@ -1,4 +1,4 @@
-package pool
+package life
 
 // GrowStack makes the stack of the calling goroutine large enough for a Redis call, in one step. Without it the small stack
 // of a new goroutine grows in two or three steps, deep within the call, and each step copies the whole stack.
