@@ -45,9 +45,6 @@ const MaxPausedBytes = driver.MaxKeyBytes - len("%pause%end:")
 // Pause returns the key in whose line those jobs wait that the pause of key holds back.
 func Pause(key string) string { return pause + key }
 
-// Paused is the reverse of Pause.
-func Paused(line string) (key string, ok bool) { return strings.CutPrefix(line, pause) }
-
 // PauseEnd returns the key of the lock under which a process starts the jobs of a pause that has ended.
 func PauseEnd(key string) string { return "%pause%end:" + key }
 

@@ -44,10 +44,9 @@ const (
 
 // The codes of package joblock that the server uses itself.
 var (
-	Invalid     = joblock.CodeOf(joblock.ErrInvalid)
-	Closed      = joblock.CodeOf(joblock.ErrClosed)
-	Unavailable = joblock.CodeOf(joblock.ErrUnavailable)
-	NotOwner    = joblock.CodeOf(joblock.ErrNotOwner)
+	Invalid  = joblock.CodeOf(joblock.ErrInvalid)
+	Closed   = joblock.CodeOf(joblock.ErrClosed)
+	NotOwner = joblock.CodeOf(joblock.ErrNotOwner)
 )
 
 // Titles has the sentence for each code that is not one of package joblock.
