@@ -30,17 +30,17 @@ func site(values ...string) func(*http.Request) {
 }
 
 var forgeries = []attack{
-	{"a form of another site", "403, nothing changes", post(site(crossSite))},
-	{"a form of another port or a subdomain", "403, nothing changes", post(site("same-site"))},
-	{"the same from a browser that sends no `Sec-Fetch-Site`", "403, nothing changes", post(with("Origin", "https://evil.example"))},
-	{"a form of a sandboxed frame or a `data:` page, `Origin: null`", "403, nothing changes", post(with("Origin", "null"))},
+	{"a form on another site", "403, nothing changes", post(site(crossSite))},
+	{"a form on another port or a subdomain", "403, nothing changes", post(site("same-site"))},
+	{"the same, from a browser that sends no `Sec-Fetch-Site`", "403, nothing changes", post(with("Origin", "https://evil.example"))},
+	{"a form in a sandboxed frame or on a `data:` page: `Origin: null`", "403, nothing changes", post(with("Origin", "null"))},
 	{"`Sec-Fetch-Site` twice, the second one `cross-site`", "403, nothing changes", post(site(sameOrigin, crossSite))},
 	{"`Sec-Fetch-Site` twice, the first one `cross-site`", "403, nothing changes", post(site(crossSite, sameOrigin))},
 	{"`Sec-Fetch-Site: same-origin, cross-site` in one header", "403, nothing changes", post(site(sameOrigin + ", " + crossSite))},
-	{"`Origin` twice, the second one of another site", "403, nothing changes", post(with("Origin", "http://localhost"), with("Origin", "https://evil.example"))},
-	{"a form of another site with a password that the browser adds, `Authorization: Basic`", "403, nothing changes", post(site(crossSite), with("Authorization", "Basic YTpi"))},
+	{"`Origin` twice, the second one that of another site", "403, nothing changes", post(with("Origin", "http://localhost"), with("Origin", "https://evil.example"))},
+	{"a form on another site with a password that the browser adds: `Authorization: Basic`", "403, nothing changes", post(site(crossSite), with("Authorization", "Basic YTpi"))},
 	{"the same with `Negotiate`", "403, nothing changes", post(site(crossSite), with("Authorization", "Negotiate YTpi"))},
-	{"a JSON action of the API, sent by a form of another site as `text/plain`", "403, nothing changes", func(s *stage) string {
+	{"a JSON action of the API, sent by a form on another site as `text/plain`", "403, nothing changes", func(s *stage) string {
 		return s.unchanged(s.raw("POST", "/v1/force-release", `{"key":"`+jobKey+`","reason":"x"}`, site(crossSite), with("If-Match", `"`+s.fence(jobKey)+`"`), func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }))
 	}},
 	{"the same with `application/json` and a password that the browser adds", "403, nothing changes", func(s *stage) string {
@@ -50,7 +50,7 @@ var forgeries = []attack{
 	{"the same with `X-HTTP-Method-Override: POST` and `_method=POST`", "200, nothing changes", func(s *stage) string {
 		return s.unchanged(s.raw("GET", "/act?_method=POST&"+s.idleForm(), "", with("X-HTTP-Method-Override", "POST")))
 	}},
-	{"a reason in the address, so that only a click is left", "the field is empty", func(s *stage) string {
+	{"the reason in the address of a form, so that the user has only to click", "the field is empty", func(s *stage) string {
 		if page := s.raw("GET", "/act?"+s.idleForm(), ""); page.status == 200 && strings.Contains(page.text, `name="reason" type="text" required maxlength="256" value=""`) {
 			return "the field is empty"
 		}
@@ -62,13 +62,13 @@ var forgeries = []attack{
 	{"the form as `text/plain`", "400, nothing changes", post(site(sameOrigin), func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") })},
 	{"the form as `multipart/form-data`", "400, nothing changes", post(site(sameOrigin), func(r *http.Request) { r.Header.Set("Content-Type", "multipart/form-data; boundary=x") })},
 	{"the form with PUT", "405, nothing changes", func(s *stage) string { return s.unchanged(s.raw("PUT", "/act", s.idleForm(), site(sameOrigin))) }},
-	{"a form of another site that signs its visitor in as another user", "403, nothing changes", func(s *stage) string {
+	{"a form on another site that signs its visitor in as another user", "403, nothing changes", func(s *stage) string {
 		return s.unchanged(s.raw("POST", "/login", "token=x", site(crossSite)))
 	}},
-	{"a form of another site that signs its visitor out", "403, nothing changes", func(s *stage) string {
+	{"a form on another site that signs its visitor out", "403, nothing changes", func(s *stage) string {
 		return s.unchanged(s.raw("POST", "/logout", "x=y", site(crossSite)))
 	}},
-	{"the form of the same site", "303, and the key is free", post(site(sameOrigin))},
+	{"the form on the site itself", "303, and the key is free", post(site(sameOrigin))},
 }
 
 // status tells the status of a GET.
@@ -93,16 +93,16 @@ var embeddings = []attack{
 		}
 		return "every answer forbids it"
 	}},
-	{"the same: a browser asks for the frame", "403", status("/act?do=force-release&key="+url.QueryEscape(heldKey), fetch("navigate", "iframe"))},
-	{"a page as a script, a picture or a fetch of another site", "403", status("/locks", fetch("no-cors", "script"))},
-	{"a stream as a picture of another site, to use up the streams", "403", status("/live?page=locks", fetch("no-cors", "image"))},
+	{"the request of a browser for such a frame", "403", status("/act?do=force-release&key="+url.QueryEscape(heldKey), fetch("navigate", "iframe"))},
+	{"a page that another site loads as a script, as a picture or with fetch", "403", status("/locks", fetch("no-cors", "script"))},
+	{"a stream that another site loads as a picture, to use up the streams", "403", status("/live?page=locks", fetch("no-cors", "image"))},
 	{"a page that another site has opened in a window, to read it or to move it", "it loses the window: `Cross-Origin-Opener-Policy`", func(s *stage) string {
 		if s.raw("GET", "/locks", "").header.Get("Cross-Origin-Opener-Policy") == "same-origin" {
 			return "it loses the window: `Cross-Origin-Opener-Policy`"
 		}
 		return "it keeps the window"
 	}},
-	{"answers of the API read by a script of another site", "no answer has `Access-Control-Allow-Origin`", func(s *stage) string {
+	{"answers of the API that a script on another site tries to read", "no answer has `Access-Control-Allow-Origin`", func(s *stage) string {
 		for _, path := range []string{"/v1/locks", "/v1/events", "/locks", "/openapi.json", "/healthz"} {
 			if h := s.raw("GET", path, "", with("Origin", "https://evil.example")).header; h.Get("Access-Control-Allow-Origin") != "" {
 				return path + " has"
@@ -112,8 +112,8 @@ var embeddings = []attack{
 	}},
 	{"a link that a user follows", "200", status("/locks", fetch("navigate", "document"))},
 	{"a name of the attacker that resolves to this machine", "421", status("/locks", hostNamed("evil.example"))},
-	{"the same with a port, and the `Origin` to it", "421", status("/locks", hostNamed("evil.example:7420"), with("Origin", "http://evil.example:7420"))},
-	{"a name that begins with ours", "421", status("/locks", hostNamed("localhost.evil.example"))},
+	{"the same with a port, and with the matching `Origin`", "421", status("/locks", hostNamed("evil.example:7420"), with("Origin", "http://evil.example:7420"))},
+	{"a name that begins with the server's", "421", status("/locks", hostNamed("localhost.evil.example"))},
 	{"`X-Forwarded-Host: localhost` under another name", "421", status("/locks", hostNamed("evil.example"), with("X-Forwarded-Host", "localhost"))},
 	{"the API under another name", "421", status("/v1/locks", hostNamed("evil.example"))},
 }
@@ -139,7 +139,7 @@ var paths = []attack{
 	{"the key `../../etc/passwd`: a key, not a path", "200", status("/lock?key=../../etc/passwd")},
 	{"a key with NUL", "400", status("/lock?key=a%00b")},
 	{"a key with a line break", "400", status("/lock?key=a%0d%0ab")},
-	{"a key with a character that turns the direction of the text", "400", status("/lock?key=a%E2%80%AEb")},
+	{"a key with a character that reverses the direction of the text", "400", status("/lock?key=a%E2%80%AEb")},
 	{"a key that is not UTF-8, such as an overlong dot", "400", status("/lock?key=%C0%AE")},
 	{"a key of 513 bytes", "400", status("/lock?key=" + strings.Repeat("k", 513))},
 	{"`%zz` in a parameter", "400", status("/lock?key=%zz")},
@@ -164,7 +164,7 @@ var redirects = []attack{
 	{"`next=https://evil.example/`", "to the overview", redirect("https://evil.example/")},
 	{"`next=//evil.example`", "to the overview", redirect("//evil.example")},
 	{"`next=/\\evil.example`", "to the overview", redirect(`/\evil.example`)},
-	{"`next=` a tab and `//evil.example`", "to the overview", redirect("\t//evil.example")},
+	{"`next=`, a tab and `//evil.example`", "to the overview", redirect("\t//evil.example")},
 	{"`next=%2F%2Fevil.example`", "to the overview", redirect("%2F%2Fevil.example")},
 	{"`next=javascript:alert(1)`", "to the overview", redirect("javascript:alert(1)")},
 	{"`next=../../other`", "to the overview", redirect("../../other")},
@@ -172,7 +172,7 @@ var redirects = []attack{
 	{"`next=act?do=force-release&key=a`: an action after the login", "to the overview", redirect("act?do=force-release&key=a")},
 	{"`next=logout`", "to the overview", redirect("logout")},
 	{"`next=lock?key=//evil.example`", "to `lock?key=%2F%2Fevil.example`", redirect("lock?key=//evil.example")},
-	{"`back=https://evil.example/` on the page of an action, and `query=` in that of many", "no link leads there", func(s *stage) string {
+	{"`back=https://evil.example/` on the page of an action, and `query=` on the page for many keys", "no link leads there", func(s *stage) string {
 		for _, path := range []string{
 			"/act?do=free-if-idle&key=" + url.QueryEscape(jobKey) + "&back=https://evil.example/&return=https://evil.example/&next=https://evil.example/",
 			"/bulk?prefix=export:&query=https://evil.example/&back=https://evil.example/", "/lock?key=x&back=https://evil.example/",
@@ -203,21 +203,21 @@ var bounds = []attack{
 	{"a reason of 300 bytes", "422, nothing changes", func(s *stage) string {
 		return s.unchanged(s.raw("POST", "/act", s.idleForm()+strings.Repeat("x", 300), site(sameOrigin)))
 	}},
-	{"the fence 0, a negative one, none, two", "409, 409, 400, 409", func(s *stage) string {
+	{"the fence 0, a negative fence, no fence, two fences", "409, 409, 400, 409", func(s *stage) string {
 		var all []string
 		for _, fence := range []string{"&fence=0", "&fence=-1", "", "&fence=0&fence=" + s.fence(jobKey)} {
 			all = append(all, fmt.Sprint(s.raw("POST", "/act", "do=free-if-idle&reason=x&key="+url.QueryEscape(jobKey)+fence, site(sameOrigin)).status))
 		}
 		return strings.Join(all, ", ")
 	}},
-	{"two keys in one form: one that may be freed, one that may not", "only the first counts", func(s *stage) string {
+	{"two keys in one form: first an unused one, then a held one", "only the first counts", func(s *stage) string {
 		page := s.raw("POST", "/act", "do=force-release&reason=x&key=unused&key="+url.QueryEscape(heldKey)+"&typed="+url.QueryEscape(heldKey)+"&fence="+s.fence(heldKey), site(sameOrigin))
 		if s.status(heldKey).State == joblock.StateHeld && page.status == http.StatusConflict {
 			return "only the first counts"
 		}
 		return fmt.Sprint(page.status)
 	}},
-	{"a form for many that has a key twice, or more fences than keys", "400, 400", func(s *stage) string {
+	{"a form for many keys that has a key twice, or more fences than keys", "400, 400", func(s *stage) string {
 		twice := s.raw("POST", "/bulk", "reason=x&k=a&k=a&f=1&f=1&s=held&s=held", site(sameOrigin)).status
 		return fmt.Sprint(twice, ", ", s.raw("POST", "/bulk", "reason=x&k=a&f=1&f=2&s=held", site(sameOrigin)).status)
 	}},
@@ -226,7 +226,7 @@ var bounds = []attack{
 		form := s.idleForm()
 		return fmt.Sprint(s.raw("POST", "/act", form, site(sameOrigin)).status, ", then ", s.raw("POST", "/act", form, site(sameOrigin)).status)
 	}},
-	{"`done=` with the record of an action on something else", "no banner", func(s *stage) string {
+	{"`done=` with the record of another key's action", "no banner", func(s *stage) string {
 		l, err := s.locks.TryAcquire(s.Context(), "other")
 		testkit.WantNil(s, "TryAcquire", err)
 		_, err = l.Park(s.Context(), joblock.Reserve(time.Hour))

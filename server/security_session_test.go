@@ -43,7 +43,7 @@ var sessions = []struct {
 		s.handler.ServeHTTP(w, r)
 		return fmt.Sprintf("%d to the %.5s", w.Code, w.Header().Get("Location"))
 	}},
-	{"a cookie with other rights, without its sum, cut off, empty, of nonsense", "303 to the login", func(s *session) string {
+	{"a cookie with other rights, without its signature, cut off, empty, or nonsense", "303 to the login", func(s *session) string {
 		for _, value := range []string{strings.Replace(s.good, ".", "x.", 1), s.good[:strings.Index(s.good, ".")], s.good[:len(s.good)-2], "", "a.b.c", "eyJpIjoiYWRtaW4ifQ."} {
 			if s.cookies[sessionCookie] = value; s.open("locks").status != http.StatusSeeOther {
 				return "let in with " + value
@@ -60,7 +60,7 @@ var sessions = []struct {
 		time.Sleep(sessionTime)
 		return fmt.Sprintf("%d to the login", s.open("locks").status)
 	}},
-	{"the cookie after the account has got another token", "303 to the login", func(s *session) string {
+	{"the cookie after the account was given another token", "303 to the login", func(s *session) string {
 		s.submit("login", "token", s.token).has(http.StatusSeeOther)
 		s.open("locks").has(http.StatusOK)
 		writeAccount(s.T, s.path, `"scopes": ["read"], "expires": "2030-01-01T00:00:00Z"`)

@@ -95,7 +95,7 @@ func (s *stage) unchanged(page *seen) string {
 
 // What was tried against the pages and the API, and what came of it: each row of the table in docs/security-pages.md.
 func TestSecurityAttempts(t *testing.T) {
-	rows := []string{"| what | tried | comes of it |"}
+	rows := []string{"| kind | attempt | result |"}
 	run := func(area string, all []attack, change func(*Config)) {
 		t.Run(area, func(t *testing.T) {
 			staged(t, PagesConfig{}, change, func(s *stage) {
