@@ -28,7 +28,7 @@ func TestDaprAlpha1Examples(t *testing.T) {
 		}
 		for _, verb := range []string{"Lock", "Unlock"} {
 			_, asPrinted, _, body := curl(t, v.example(verb+", Examples"))
-			try(verb+", Examples", asPrinted, body, "200, but names no version that Dapr serves", 404, "")
+			try(verb+", Examples", asPrinted, body, "200, but the path names no version that Dapr serves", 404, "")
 			success := v.example(verb + ", HTTP Response Body")
 			try(verb+", Examples, with the path of HTTP Request", path(verb+", HTTP Request"), body, "200 `"+strings.Join(strings.Fields(success), " ")+"`", 200, success)
 			if verb == "Lock" {

@@ -122,7 +122,7 @@ func TestParseLockExamples(t *testing.T) {
 			return nil
 		}, joblock.TTL(3*time.Second))
 		note("Contract, TTL-bounded", "fallback.Config{Overrun: 30 s}; fn runs for 2 minutes, with a TTL of 3 s", "the lease expires WHILE you are still inside, and release logs a warning", err == nil && stillHeld && events.count(event.Overran) == 1,
-			"the lease is renewed, so the lock is held to the end; an event and a warning tell of the overrun, once, when it happens")
+			"the lease is renewed, so the lock is held to the end; an event and a warning report the overrun once, when it happens")
 		var lost error
 		_ = locks.Do(t.Context(), "long", func(ctx context.Context) error {
 			<-ctx.Done()
@@ -158,7 +158,7 @@ func TestParseLockExamples(t *testing.T) {
 			return nil
 		}
 		err = locks.Do(t.Context(), "away", enter, joblock.MaxWait(2*time.Second))
-		note("Contract, Fails closed", "locks.Do(ctx, key, fn), with a store that fails", "the block is NEVER entered without the lock", !entered && errors.Is(err, joblock.ErrUnavailable), joblock.CodeOf(err)+", without polling on: the outcome is unknown, which is no TimeoutError")
+		note("Contract, Fails closed", "locks.Do(ctx, key, fn), with a store that fails", "the block is NEVER entered without the lock", !entered && errors.Is(err, joblock.ErrUnavailable), joblock.CodeOf(err)+", without more polls: the outcome is unknown, so it is not a TimeoutError")
 		for _, c := range []struct {
 			on   string
 			says string
