@@ -92,7 +92,7 @@ func HandOverBefore(ctx context.Context, rdb *redis.Client, client *asynq.Client
 	return err // and the lock stays for an hour, if there is no task
 }
 
-// ReleaseBefore is the end of the job of HandOverBefore.
+// ReleaseBefore runs at the end of the job that HandOverBefore enqueues.
 func ReleaseBefore(ctx context.Context, rdb *redis.Client, key, owner string) error {
 	const script = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`
 	return rdb.Eval(ctx, script, []string{key}, owner).Err()

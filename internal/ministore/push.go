@@ -40,7 +40,7 @@ func (s *Store) Notify(ctx context.Context, key string) error {
 	return nil
 }
 
-// push adds a delivery for exit to make.
+// push queues a delivery, which exit makes.
 func (s *Store) push(inbox string, p driver.Push) {
 	for _, l := range s.inboxes[inbox] {
 		l.busy.Add(1)

@@ -10,7 +10,7 @@ import (
 // record is the state of a key. A record with fence 0 means that the store knows nothing of the key.
 type record struct {
 	fence int64  // of the present term
-	first int64  // that the ownership began with
+	first int64  // the fence that the ownership began with
 	nonce string // of the call that began the term
 	owner string // stays when the ownership ends, to distinguish OutcomeReleased from OutcomeNotOwner
 
@@ -132,7 +132,7 @@ func (r *record) next(now time.Time) (place, bool) {
 	return place{}, false
 }
 
-// nextJob takes the first job out of the queue whose place has not ended, and drops the ended places before.
+// nextJob removes the first job whose place has not ended from the queue, and the ended places before it.
 func (r *record) nextJob(now time.Time) (place, bool) {
 	for _, p := range r.queue {
 		ended := !now.Before(p.until)

@@ -313,8 +313,8 @@ func (s *Store) pass(r, q *record, now time.Time, req driver.ReleaseRequest) (jo
 	return ""
 }
 
-// queueOf returns the record whose queue counts for key: r, or for a slot other than the first the record of
-// the slots' key. done keeps that record.
+// queueOf returns the record with the queue of key: r or, for a slot other than the first, the record of the key
+// of all slots. done stores that record.
 func (s *Store) queueOf(r *record, now time.Time, key string) (q *record, done func()) {
 	line, other := driver.LineOf(key)
 	if !other {
