@@ -437,9 +437,9 @@ func TestExplainOfAKeyThatDoesNotEndWithItsJob(t *testing.T) {
 		want   []string
 		ends   bool // JobEnds is known
 	}{
-		"neither":        {handoff.Unique{}, []string{"The worker frees the key when the job is done or has failed for good.", "If all 4 attempts that are left fail"}, true},
+		"neither":        {handoff.Unique{}, []string{"The worker frees the key when the job is done or has failed for good.", "If all 4 remaining attempts fail"}, true},
 		"until started":  {handoff.Unique{UntilStarted: true}, []string{"The worker frees the key when the job starts."}, false},
-		"a cooldown":     {handoff.Unique{Cooldown: 72 * time.Hour}, []string{"has failed for good. When the job is done, its key cools down for 3 d", "If all 4 attempts that are left fail"}, true},
+		"a cooldown":     {handoff.Unique{Cooldown: 72 * time.Hour}, []string{"has failed for good. When the job is done, its key cools down for 3 d", "If all 4 remaining attempts fail"}, true},
 		"both":           {handoff.Unique{UntilStarted: true, Cooldown: time.Hour}, []string{"When the job starts, its key cools down for 1 h"}, false},
 		"of the next":    {handoff.Unique{OnConflict: handoff.KeepLast}, []string{"The worker frees the key when the job starts."}, false},
 		"next, cooldown": {handoff.Unique{OnConflict: handoff.KeepLast, Cooldown: time.Hour}, []string{"The worker frees the key when the job starts."}, false},

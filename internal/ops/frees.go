@@ -151,7 +151,7 @@ func (s *story) heldForJob() Frees {
 		if t.Timeout > 0 && !s.untilStart() {
 			text += fmt.Sprintf(" An attempt may take %s.", length(t.Timeout.Duration()))
 			if left := t.Attempts - t.Attempt + 1; left > 1 {
-				text += fmt.Sprintf(" With this one %d attempts are left: %s in all, plus the pauses between them.", left, length(time.Duration(left)*t.Timeout.Duration()))
+				text += fmt.Sprintf(" Including this one, %d attempts are left: %s in all, plus the pauses between them.", left, length(time.Duration(left)*t.Timeout.Duration()))
 			}
 		}
 		return Frees{By: ByJob, Text: text + fmt.Sprintf(" If the worker dies, the lease ends at %s, the lock stays with the job, and asynq schedules the next attempt within %s.", s.clock(s.ExpiresAt.Time), length(recovery))}

@@ -74,11 +74,11 @@ func (s *story) lasts(f Frees) Frees {
 	switch {
 	case left == 0:
 	case at.IsZero():
-		f.Text += fmt.Sprintf(" If all %d attempts that are left fail, the job may go on for more than ten years, if the workers use asynq's default RetryDelayFunc.", left)
+		f.Text += fmt.Sprintf(" If all %d remaining attempts fail, the job may go on for more than ten years, if the workers use asynq's default RetryDelayFunc.", left)
 	case left == 1:
 		f.Text += fmt.Sprintf(" One attempt is left: if a worker is free, the job ends by itself at %s at the latest (%s).", s.clock(at), s.until(at))
 	default:
-		f.Text += fmt.Sprintf(" If all %d attempts that are left fail, the job ends by itself at %s at the latest (%s), pauses between attempts included."+ifUsual, left, s.clock(at), s.until(at))
+		f.Text += fmt.Sprintf(" If all %d remaining attempts fail, the job ends by itself at %s at the latest (%s), pauses between attempts included."+ifUsual, left, s.clock(at), s.until(at))
 	}
 	return f
 }

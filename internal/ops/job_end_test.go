@@ -36,7 +36,7 @@ func TestJobEnds(t *testing.T) {
 		want time.Duration // 0: not known
 		text string
 	}{
-		"asynq's defaults":                {Task{State: "pending", Attempts: 26, Timeout: Millis(30 * min)}, 26*30*min + 1772820*sec, "If all 26 attempts that are left fail, the job ends by itself at 2026-03-22 13:27:00 UTC at the latest (in 21 d 1 h)"},
+		"asynq's defaults":                {Task{State: "pending", Attempts: 26, Timeout: Millis(30 * min)}, 26*30*min + 1772820*sec, "If all 26 remaining attempts fail, the job ends by itself at 2026-03-22 13:27:00 UTC at the latest (in 21 d 1 h)"},
 		"the first of two":                {Task{State: "active", Attempt: 1, Attempts: 2, Timeout: Millis(min)}, 2*min + 44*sec, "all 2 attempts"},
 		"the last":                        {Task{State: "active", Attempt: 2, Attempts: 2, Timeout: Millis(min)}, min, "One attempt is left"},
 		"a rerun":                         {Task{State: "pending", Attempt: 3, Attempts: 2, Timeout: Millis(min)}, min, "One attempt is left"},

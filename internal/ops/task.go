@@ -87,9 +87,9 @@ type Task struct {
 // undone describes the work that is lost if the task is deleted.
 func (t *Task) undone() string {
 	if t.members > 1 {
-		return fmt.Sprintf("What the job was to do is not done, for any of the %d tasks of a group that asynq has aggregated into it.", t.members)
+		return fmt.Sprintf("The job's work is not done, for any of the %d tasks of a group that asynq has aggregated into it.", t.members)
 	}
-	return "What the job was to do is not done."
+	return "The job's work is not done."
 }
 
 // carries reports whether the header of the task has the token of the lock.
