@@ -39,7 +39,7 @@ func Example_journal() {
 		panic(err)
 	}
 
-	// At the end of the process: the journal comes last, and writes what is left.
+	// At the end of the process, close the journal last: it writes the remaining events.
 	err := locks.Close(ctx)
 	err = events.Close(ctx)
 

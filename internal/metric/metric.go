@@ -131,7 +131,7 @@ var (
 		"joblock.snapshot.duration", Gauge, "s", nil, "How long the walk over all locks took, including its pauses.", nil,
 	}
 	Unread = Metric{
-		"joblock.collect.errors", Counter, "{look}", []string{"part"}, "How many reads of the store have failed, by what was read: locks, keeper, outboxes, controls, cron or check.", nil,
+		"joblock.collect.errors", Counter, "{read}", []string{"part"}, "How many reads of the store have failed, by what was read: locks, keeper, outboxes, controls, cron or check.", nil,
 	}
 	KeeperWorking = Metric{
 		"joblock.keeper.working", Gauge, "{keeper}", nil, "How many keepers are active, that is, check and free locks.", nil,
@@ -140,7 +140,7 @@ var (
 		"joblock.keeper.standby", Gauge, "{keeper}", nil, "How many keepers stand by.", nil,
 	}
 	KeeperAsked = Metric{
-		"joblock.keeper.asked.timestamp", Gauge, "s", []string{"holder"}, "When the store last answered the keeper's question which locks are due for a check, as Unix time.", nil,
+		"joblock.keeper.asked.timestamp", Gauge, "s", []string{"holder"}, "When the keeper last got an answer from the store about the locks that are due for a check, as Unix time.", nil,
 	}
 	KeeperBehind = Metric{
 		"joblock.keeper.behind", Gauge, "", []string{"holder"}, "1 if the keeper does not keep up with its checks, so that locks are freed late.", nil,
@@ -149,7 +149,7 @@ var (
 		"joblock.keeper.late", Gauge, "s", []string{"holder"}, "How late the keeper was with its latest check.", nil,
 	}
 	KeeperChecks = Metric{
-		"joblock.keeper.checks", Counter, "{check}", []string{"holder", "result"}, "Checks of the locks of jobs: held, kept, over, foreign, unanswered or freed.", nil,
+		"joblock.keeper.checks", Counter, "{check}", []string{"holder", "result"}, "Checks of the locks of jobs, by their results: held, kept, over, foreign, unanswered or freed.", nil,
 	}
 	KeeperFreed = Metric{
 		"joblock.keeper.freed", Counter, "{lock}", []string{"holder", "reason"}, "Locks that the keeper has freed.", nil,
@@ -170,7 +170,7 @@ var (
 		"joblock.cron.next.timestamp", Gauge, "s", []string{"scope", "job"}, "When the next tick is, as Unix time.", nil,
 	}
 	CronInterval = Metric{
-		"joblock.cron.interval", Gauge, "s", []string{"scope", "job"}, "The longest time between two of the next ten ticks.", nil,
+		"joblock.cron.interval", Gauge, "s", []string{"scope", "job"}, "The longest gap between consecutive ticks among the next ten.", nil,
 	}
 	CronOverdue = Metric{
 		"joblock.cron.overdue.timestamp", Gauge, "s", []string{"scope", "job"}, "The tick that no node has claimed, as Unix time; absent if there is none.", nil,
@@ -209,13 +209,13 @@ var (
 		"joblock.outbox.reported.timestamp", Gauge, "s", []string{"outbox"}, "When a relay last reported, as Unix time. It reports about every ten seconds.", nil,
 	}
 	CheckFindings = Metric{
-		"joblock.check.findings", Gauge, "{finding}", []string{"severity", "subject"}, "What the doctor finds: faults, warnings and notes.", nil,
+		"joblock.check.findings", Gauge, "{finding}", []string{"severity", "subject"}, "How many faults, warnings and notes the doctor has found.", nil,
 	}
 	CheckTime = Metric{
-		"joblock.check.timestamp", Gauge, "s", nil, "When the doctor last looked, as Unix time.", nil,
+		"joblock.check.timestamp", Gauge, "s", nil, "When the doctor's checks last ran, as Unix time.", nil,
 	}
 	BuildInfo = Metric{
-		"joblock.build.info", Gauge, "", []string{"version", "go_version"}, "1; the labels have the version of the toolkit in the collector.", nil,
+		"joblock.build.info", Gauge, "", []string{"version", "go_version"}, "Always 1. The labels have the versions of the toolkit and of Go in the collector.", nil,
 	}
 )
 

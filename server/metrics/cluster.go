@@ -352,7 +352,7 @@ func (c *cluster) readCron(ctx context.Context) ([]cronFigures, error) {
 	return all, nil
 }
 
-// interval returns the longest time between two of the next ten ticks of a job, 0 if it is not known.
+// interval returns the longest gap between consecutive ticks among the next ten of a job, 0 if it is not known.
 func interval(j ops.CronJob) time.Duration {
 	zone, err := time.LoadLocation(j.Zone)
 	if err != nil || j.Spec == "" {
