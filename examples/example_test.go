@@ -348,7 +348,7 @@ func Example_unique() {
 		report := handoff.Unique{Key: joblock.Key("report", r.PathValue("account"))}
 		// Without MaxRetry, asynq's default of 25 retries could keep the key for up to 20 days.
 		if _, err := jobs.Enqueue(r.Context(), report, asynq.NewTask("report", nil, asynq.MaxRetry(5))); err != nil {
-			handoff.Refuse(w, r, err) // 429 and Retry-After if the account has one
+			handoff.Refuse(w, r, err) // 429 and Retry-After if the account has a report job
 			return
 		}
 		w.WriteHeader(http.StatusAccepted)

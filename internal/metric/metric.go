@@ -107,7 +107,7 @@ var (
 		"joblock.locks", Gauge, "{lock}", []string{"state", Group}, "How many keys are in a state: held, parked or orphaned.", nil,
 	}
 	JobLocks = Metric{
-		"joblock.job.locks", Gauge, "{lock}", []string{"state", Group}, "How many of these locks are bound to a job.", nil,
+		"joblock.job.locks", Gauge, "{lock}", []string{"state", Group}, "How many held, parked or orphaned locks are bound to a job.", nil,
 	}
 	Waiters = Metric{
 		"joblock.waiters", Gauge, "{place}", []string{Group}, "How many places there are in the lines of all keys. The place of a waiter that has died stays for a short time.", nil,
