@@ -205,10 +205,10 @@ func steerEffect(v *ops.Verb) string {
 var steerEffects = map[string]string{
 	ops.ActRunTask:    "asynq takes the task now, and does not wait for its time. If the lock is gone by then, the attempt takes it again.",
 	ops.ActCancelTask: "The running handler is asked to stop, and the attempt counts as failed. A handler that ignores the request keeps running.",
-	ops.ActEndArchive: "The running handler is asked to stop. When the handler has returned, the task goes into asynq's archive, before another attempt begins, to be run later. A keeper then gives its lock or its place in line to the next; a sequence that halts on failure halts, if the job has its key.",
-	ops.ActEndDelete:  "The running handler is asked to stop. When the handler has returned, the task is deleted, before another attempt begins: the job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
-	ops.ActArchive:    "asynq keeps the task in its archive, to be run later. A keeper then gives its lock or its place in line to the next; a sequence that halts on failure halts, if the job has its key.",
-	ops.ActDeleteTask: "The job is gone, and what it was to do is not done. A keeper then gives its lock or its place in line to the next.",
+	ops.ActEndArchive: "The running handler is asked to stop. When the handler has returned, the task goes into asynq's archive before another attempt begins; it can be run later. A keeper then gives its lock or its place in line to the next; a sequence that halts on failure halts, if the job has its key.",
+	ops.ActEndDelete:  "The running handler is asked to stop. When the handler has returned, the task is deleted, before another attempt begins: the job is gone, and its work is not done. A keeper then gives its lock or its place in line to the next.",
+	ops.ActArchive:    "asynq keeps the task in its archive, where it can be run later. A keeper then gives its lock or its place in line to the next; a sequence that halts on failure halts, if the job has its key.",
+	ops.ActDeleteTask: "The job is gone, and its work is not done. A keeper then gives its lock or its place in line to the next.",
 }
 
 // steers reports whether an action fits the state of a task.

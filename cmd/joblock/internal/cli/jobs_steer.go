@@ -233,7 +233,7 @@ runs needs "joblock jobs cancel --then archive".
 
 // archiveText returns what "jobs archive" does to a task that has locks or waits for some.
 func archiveText(t ops.Task, locks []ops.Job) string {
-	return fmt.Sprintf("This takes the task %s out of its queue into asynq's archive, to be run later: %s.", t.Job(), taskText(t)) + givenText(t, locks, true)
+	return fmt.Sprintf("This takes the task %s out of its queue into asynq's archive, where it can be run later: %s.", t.Job(), taskText(t)) + givenText(t, locks, true)
 }
 
 // givenText returns what happens to the locks and places of a task that is deleted or, if kept is true, archived.
@@ -331,7 +331,7 @@ func cancelText(t ops.Task, then ops.Then, locks []ops.Job) string {
 	case then == ops.ThenDrop:
 		return text + fmt.Sprintf(" When it has returned, within %s, the task is deleted forever, before another attempt begins.%s", ops.EndWait, givenText(t, locks, false))
 	case then == ops.ThenArchive:
-		return text + fmt.Sprintf(" When it has returned, within %s, the task goes into asynq's archive, before another attempt begins, to be run later.%s", ops.EndWait, givenText(t, locks, true))
+		return text + fmt.Sprintf(" When it has returned, within %s, the task goes into asynq's archive before another attempt begins; it can be run later.%s", ops.EndWait, givenText(t, locks, true))
 	case t.Attempt >= t.Attempts:
 		return text + " This attempt is the last one: after the attempt the task has failed for good."
 	}
