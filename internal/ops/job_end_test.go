@@ -37,12 +37,12 @@ func TestJobEnds(t *testing.T) {
 		text string
 	}{
 		"asynq's defaults":                {Task{State: "pending", Attempts: 26, Timeout: Millis(30 * min)}, 26*30*min + 1772820*sec, "If all 26 remaining attempts fail, the job ends by itself at 2026-03-22 13:27:00 UTC at the latest (in 21 d 1 h)"},
-		"the first of two":                {Task{State: "active", Attempt: 1, Attempts: 2, Timeout: Millis(min)}, 2*min + 44*sec, "all 2 attempts"},
+		"the first of two":                {Task{State: "active", Attempt: 1, Attempts: 2, Timeout: Millis(min)}, 2*min + 44*sec, "all 2 remaining attempts"},
 		"the last":                        {Task{State: "active", Attempt: 2, Attempts: 2, Timeout: Millis(min)}, min, "One attempt is left"},
 		"a rerun":                         {Task{State: "pending", Attempt: 3, Attempts: 2, Timeout: Millis(min)}, min, "One attempt is left"},
 		"scheduled":                       {Task{State: "scheduled", Attempts: 1, NextAt: after(time.Hour), Timeout: Millis(min)}, 61 * min, "One attempt is left"},
 		"overdue":                         {Task{State: "scheduled", Attempts: 1, NextAt: after(-time.Hour), Timeout: Millis(min)}, min, ""},
-		"in retry":                        {Task{State: "retry", Attempt: 2, Attempts: 4, NextAt: after(10 * min), Timeout: Millis(min)}, 12*min + (16+15+87)*sec, "all 2 attempts"},
+		"in retry":                        {Task{State: "retry", Attempt: 2, Attempts: 4, NextAt: after(10 * min), Timeout: Millis(min)}, 12*min + (16+15+87)*sec, "all 2 remaining attempts"},
 		"its turn":                        {Task{State: "scheduled", Attempts: 1, Waits: true, Timeout: Millis(min)}, min, ""},
 		"a deadline in an attempt":        {Task{State: "active", Attempt: 1, Attempts: 2, Timeout: Millis(time.Hour), Deadline: after(10 * min)}, 10*min + 44*sec, "at 12:10:44 UTC"},
 		"a deadline before an attempt":    {Task{State: "retry", Attempt: 1, Attempts: 26, NextAt: after(10 * min), Timeout: Millis(time.Hour), Deadline: after(min)}, 10 * min, "at 12:10:00 UTC"},
