@@ -244,7 +244,7 @@ func Example_watch() {
 	check(err)
 	locks, err := joblock.New(store, &joblock.Config{
 		Observer: slogobserver.New(logger, nil), // event.Observers combines several
-		Logger:   slog.New(slog.DiscardHandler), // or each loss is logged twice
+		Logger:   slog.New(slog.DiscardHandler), // otherwise each loss is logged twice
 	})
 	check(err)
 	// observe]

@@ -468,7 +468,7 @@ func Example_ownEnvelope() {
 		if f.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int(f.RetryAfter.Seconds())))
 		}
-		fail(w, f.Status, f.Code, f.Message) // as all errors of yours
+		fail(w, f.Status, f.Code, f.Message) // like all your errors
 	}}
 	// envelope]
 	export := handoff.Unique{Key: joblock.Key("export", "acct-7")}

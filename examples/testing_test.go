@@ -82,7 +82,7 @@ func TestASecondExportIsRefused(t *testing.T) {
 
 func TestAnExportNeedsTheStore(t *testing.T) {
 	k := joblocktest.New(t, nil)
-	k.Fail() // Redis is away
+	k.Fail() // Redis is unreachable
 
 	w := httptest.NewRecorder()
 	exports(k.Locks, nil).ServeHTTP(w, httptest.NewRequest("POST", "/exports/acct-7", nil))
