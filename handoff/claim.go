@@ -31,7 +31,7 @@ type Claim struct {
 	Keys []string
 
 	// TTL is the length of the leases; 0 means the Locker's. The middleware renews the locks while the request runs, so
-	// TTL does not limit the request, but how long the locks outlive a crash.
+	// TTL limits only how long the locks outlive a crash, not the request.
 	TTL time.Duration
 
 	// MaxWait is how long to wait for the locks; 0 means not at all. Guard.MaxWaiting bounds how many requests
@@ -41,8 +41,9 @@ type Claim struct {
 	// MaxHold is how long the request may hold the locks: at most 366 days; 0 means one minute. After MaxHold the
 	// handler's context ends with a cause that matches context.DeadlineExceeded, and the locks are no longer renewed. A
 	// lock is lost if it is neither released nor handed over before its lease runs out, so a slow client, or a handler
-	// that hangs, keeps other requests out for MaxHold plus one TTL. Locks that were handed over or kept (Keep) before
-	// MaxHold was up are not affected. If an enqueue fails after MaxHold, its lock comes back with one lease left.
+	// that hangs, keeps other requests out for up to MaxHold plus one TTL. Locks that were handed over or kept (Keep)
+	// before MaxHold was up are not affected. If an enqueue fails after MaxHold, the lock comes back to the request for
+	// one more lease.
 	MaxHold time.Duration
 
 	// Holder is the label that Status shows; "" means the Locker's.
@@ -101,8 +102,8 @@ func badKey(key string) bool {
 	return err != nil || keyspace.CheckApplication(key) != ""
 }
 
-// claimError is an ErrInvalid that is not the client's fault. Its subject is a Claim's settings, or the value that
-// the store keeps at the key, or an argument of a call that the handler made before it called Refuse.
+// claimError is an ErrInvalid that is not the client's fault. It is about a Claim's settings, the value that the store
+// has at the key, or an argument of a call that the handler made before it called Refuse.
 type claimError struct{ error }
 
 func (e *claimError) Unwrap() error { return e.error }

@@ -20,8 +20,8 @@ type Config struct {
 	// later.
 	Reserve time.Duration
 
-	// Logger logs enqueues of unknown outcome, and later their outcome. No line has an owner token. Default
-	// slog.Default().
+	// Logger logs enqueues whose outcome is unknown, and later their outcome. Log lines contain no owner tokens.
+	// Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -41,23 +41,23 @@ func NewClient(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Ins
 // engine returns the engine of c.
 func (c *Client) engine() *enqueue.Client { return (*enqueue.Client)(c) }
 
-// Enqueue enqueues task as a job under the lock or key that how names: Carry, Unique, Debounce or Sequence. The worker that
-// processes the task holds that lock.
+// Enqueue enqueues task as a job under the lock or key that how names: a Carry, Unique, Debounce, Sequence or Chain.
+// The worker that processes the task holds that lock.
 //
 // opts override the options of task, as in asynq; task itself is not changed. Two things differ from asynq's own
 // Client. Enqueue chooses a TaskID if none is given, because the lock is bound to the job before the job exists. And
 // the task has one spare retry, which asynq's tools show; see package worker. A handler can enqueue its own task again:
 // the new header replaces the old one.
 //
-// An asynq.Deadline that has passed, or that is not after the time at which the task is due, is ErrInvalid: asynq would
-// never run the task. When the Deadline of a task passes later, before a worker takes the task, the job has failed; see
-// package worker.
+// Enqueue returns ErrInvalid for an asynq.Deadline that has passed, or that is not after the time at which the task is
+// due: asynq would never run the task. When the Deadline of a task passes later, before a worker takes the task, the
+// job has failed; see package worker.
 //
 // An error matches a sentinel of joblock or an error of asynq. Unique and Sequence list the errors that they add. After
-// an error there is no new job, and the caller has what it had before, except after ErrUnavailable and ErrLost: see
-// "The errors of Enqueue" in the package comment. Give Enqueue a ctx with a deadline. Enqueue returns at most three
-// seconds after the end of ctx, or after an error of the locks' store or of asynq; nine seconds if it replaces a job.
-// Without a deadline Enqueue waits for a silent server as long as asynq's Redis client waits.
+// an error there is no new job, and the caller still has the locks that it had before, except after ErrUnavailable and
+// ErrLost: see "The errors of Enqueue" in the package comment. Give Enqueue a ctx with a deadline. Enqueue returns at
+// most three seconds after the end of ctx, or after an error of the locks' store or of asynq; nine seconds if it
+// replaces a job. Without a deadline Enqueue waits for a silent server as long as asynq's Redis client waits.
 func (c *Client) Enqueue(ctx context.Context, how How, task *asynq.Task, opts ...asynq.Option) (Result, error) {
 	done, err := c.engine().Enqueue(ctx, Item{how, task, opts}.Request())
 	return resultOf(done), err
@@ -79,19 +79,19 @@ func (i Item) Request() enqueue.Request {
 	return req
 }
 
-// EnqueueMany enqueues up to 1,000 tasks; the package comment has the rules. EnqueueMany takes all keys, and places in
-// the lines of keys, in one round trip to the locks' store, and parks all locks in another. The order of tasks in a
-// queue is not that of the items, but the jobs of one sequence run in the order of the items.
+// EnqueueMany enqueues up to 1,000 tasks; see "Many jobs at once" in the package comment. EnqueueMany takes all keys
+// and all places in line in one round trip to the locks' store, and parks all locks in another. Tasks may get into a
+// queue in another order than that of the items, but the jobs of one sequence run in the order of the items.
 //
 // The results are in the order of the items. Each result is that of Enqueue for the item, and a failure of one item
 // does not affect the others. Items with the same key or the same asynq.TaskID are handled one after another: of two
-// items with one unique key the first gets the key, and Unique.OnConflict of the second decides about the second. A
-// Unique.Limit is ErrInvalid.
+// items with one unique key the first gets the key, and Unique.OnConflict of the second decides about the second. An
+// item with a Unique.Limit fails with ErrInvalid.
 //
 // If EnqueueMany ends early, the errors of the tasks that are not sent match ErrNotSent, and the cause of ctx if ctx
 // has ended. EnqueueMany returns at most three seconds after the end of ctx, or nine if it replaces a job.
 //
-// EnqueueMany itself returns an error only if it has done nothing; there are then no results. Reasons are too many
+// EnqueueMany itself returns an error only if it has done nothing; there are then no results. The reasons are too many
 // items or a bad Client (ErrInvalid), a ctx that had ended before the call, and a locks' store that did not answer when
 // this process needed its first seal key.
 func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error) {
@@ -110,7 +110,7 @@ func (c *Client) EnqueueMany(ctx context.Context, items []Item) ([]Result, error
 	return results, nil
 }
 
-// Result is what an enqueue has done. Withdraw takes the job back.
+// Result is the outcome of an enqueue. Withdraw takes the job back.
 type Result struct {
 	// Task is the new task or, with Duplicate, the task of the other job, which has the key. After an error Task is nil.
 	//
@@ -130,7 +130,7 @@ type Result struct {
 	Waits bool
 	Ahead int
 
-	// Err is the error of an item of EnqueueMany. Enqueue returns the same error.
+	// Err is the error of an item of EnqueueMany. For Enqueue it is the error that Enqueue returns.
 	Err error
 
 	receipt *enqueue.Receipt // for Withdraw; nil if nothing was enqueued
@@ -144,39 +144,40 @@ func resultOf(done enqueue.Result) Result {
 // Withdraw deletes the task of a job that does not run, and frees its key, its place in line or its locks at once. It
 // is for callers who enqueue within a database transaction that is rolled back afterwards. done is the result of the
 // enqueue, or Result{Task: info} in a process that knows only the task. A Duplicate was not enqueued by the caller, and
-// is left alone. A job that was Replaced does not come back. Of a Chain that has begun, Withdraw takes back the steps that
-// are left, if done is the result of the enqueue; a step that a handler has added is not found.
+// is left alone. A job that was Replaced does not come back. If a Chain has begun and done is the result of its
+// enqueue, Withdraw takes back the remaining steps; it does not find steps that a handler has added.
 //
 // A job that waits for a retry, or was archived, is withdrawn too: it may have failed because the transaction was not
-// committed. Errors, after which the job is left as it is:
+// committed. After one of these errors the job is unchanged:
 //
 //	joblock.ErrBusy      the job runs, or another call is replacing it. Cancel the context of its handler with
 //	                     Inspector.CancelProcessing, and call again
-//	joblock.ErrNotFound  the job is done, or was replaced, withdrawn or deleted, or is part of the task of its group
+//	joblock.ErrNotFound  the job is done, or was replaced, withdrawn or deleted, or is now part of its group's task
 //	joblock.ErrNotOwner  another job has the TaskID by now
 //	joblock.ErrInvalid   done has no task, or its task is one that asynq has made of a group; Job may return such a task
 //	joblock.ErrClosed
 //
-// After joblock.ErrUnavailable call again: the task may be deleted, and its key not yet free. If no call follows, the
-// keeper of package worker frees the key of a task that is deleted. Withdraw goes on after the end of ctx, for nine
+// After joblock.ErrUnavailable call again: the task may have been deleted without its key being freed. Without another
+// call, the keeper of package worker frees the key of a deleted task. Withdraw goes on after the end of ctx, for nine
 // seconds at most.
 func (c *Client) Withdraw(ctx context.Context, done Result) error {
 	return c.engine().Withdraw(ctx, enqueue.Result{Task: done.Task, Duplicate: done.Duplicate, Receipt: done.receipt})
 }
 
 // Job returns the job that has key, for Withdraw and Reschedule. With KeepLast or Debounce, that is the waiting job, if
-// there is one, and otherwise the running one. The error is joblock.ErrNotFound if no job has the key, or its task does
-// not exist or does not carry the lock on the key; joblock.ErrUnavailable, ErrInvalid or ErrClosed.
+// there is one, and otherwise the running one. The error matches joblock.ErrNotFound if no job has the key, or if its
+// task does not exist or does not carry the lock on the key. Other errors match joblock.ErrUnavailable, ErrInvalid or
+// ErrClosed.
 func (c *Client) Job(ctx context.Context, key string) (Result, error) {
 	done, err := c.engine().Job(ctx, key)
 	return resultOf(done), err
 }
 
 // Reschedule makes a waiting job (scheduled, pending, or waiting for a retry) due at another time, earlier or later,
-// without changing its ID, payload or key. A time that is not in the future means at once. done is as for Withdraw,
-// except that a Duplicate, which is the job of another enqueue, is moved too. asynq keeps whole seconds, so the time is
-// rounded up. A job that waits for another job, a limit, a rate or the end of a pause is not started before the new
-// time, and then waits again if it must.
+// without changing its ID, payload or key. A time that is not in the future means at once. done is as for Withdraw, but
+// a Duplicate, which is the job of another enqueue, is moved too. asynq keeps whole seconds, so the time is rounded up.
+// A job that waits for another job, a limit, a rate or the end of a pause is not started before the new time, and keeps
+// waiting after that if it must.
 //
 // A Debounce moves the job again with its next enqueue. To change the payload too, enqueue with Replace and the same
 // asynq.TaskID.
@@ -199,8 +200,9 @@ func (c *Client) Reschedule(ctx context.Context, done Result, at time.Time) erro
 }
 
 // Close ends the Client's background work: it looks up tasks whose enqueue had an unknown outcome, and releases locks
-// that have no task. If that is still unknown, the locks stay until their reservations end. Close waits until the work has
-// ended. If ctx ends first, Close returns the cause of ctx. Without Close the work ends after five minutes at most.
+// that have no task. If it is still unknown whether a task exists, its locks stay reserved until their reservations
+// end. Close waits until the work has ended. If ctx ends first, Close returns the cause of ctx. Without Close the work
+// ends after five minutes at most.
 //
 // Close the Client before its Locker, through which the Client releases locks. A closed Client can still enqueue, but
 // does no background work. Close of a Client that was not made by NewClient returns joblock.ErrInvalid.

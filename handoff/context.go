@@ -30,8 +30,9 @@ func heldFrom(ctx context.Context) *held {
 
 // Keep lets the handler keep lock: the Guard or Middleware does not release it after the response, and Claim.MaxHold no
 // longer counts for it. The caller must release it, through this handle or from anywhere by joblock.Locker.Release with
-// its token. Until then this process renews it, for the Locker's Config.MaxRenew at most. A crash ends it one TTL
-// later. Without Config.MaxRenew a lock that is kept and forgotten is held as long as the process runs.
+// its token. Until then this process renews it, for at most the Locker's Config.MaxRenew. If the process crashes, the
+// lock expires one TTL later. Without Config.MaxRenew a lock that is kept and forgotten is held as long as the process
+// runs.
 //
 // Keep returns false, and changes nothing, if lock is not one of the request's, if Claim.MaxHold is up, or if the
 // handler has returned. A lock that was handed over to a job need not be kept.

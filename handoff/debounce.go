@@ -19,10 +19,10 @@ import (
 // asynq keeps whole seconds and looks for tasks that are due once in asynq.Config.DelayedTaskCheckInterval, by default
 // every 5 s: a job starts up to a second and that interval later, never earlier.
 //
-// Errors are those of Unique with KeepLast: ErrHeld after ten seconds in which calls of other processes have kept
-// replacing the job, ErrUnavailable, or ErrInvalid. The options asynq.ProcessAt, ProcessIn, TaskID, Group and Unique are
-// ErrInvalid, and so is a Deadline that is not later than Wait from now. All others work; those of the newest enqueue
-// count.
+// The errors are those of Unique with KeepLast: ErrHeld if calls of other processes have kept replacing the job for ten
+// seconds, ErrUnavailable, or ErrInvalid. Enqueue returns ErrInvalid for the options asynq.ProcessAt, ProcessIn,
+// TaskID, Group and Unique, and for a Deadline that is not later than Wait from now. All other options work; those of
+// the newest enqueue count.
 type Debounce struct {
 	// Key is the key of the job. Build Key with joblock.Key or TaskKey. Enqueue all jobs of a key with the same
 	// Debounce. The running job has the lock on Key, and the waiting job has the lock on Key+"%next", as with KeepLast.
@@ -31,8 +31,9 @@ type Debounce struct {
 	// Wait is the time without a further enqueue after which the job is due: at least 1 s.
 	Wait time.Duration
 
-	// MaxWait bounds how long enqueues can put the job off: it is due at the latest MaxWait after the first enqueue since
-	// the last job has started. At least Wait; 0 means no bound: if the enqueues never stop, no job runs.
+	// MaxWait bounds how long enqueues can put the job off: it is due at the latest MaxWait after the first enqueue
+	// since the last job has started. It must be at least Wait. 0 means no bound: if the enqueues never stop, no job
+	// runs.
 	MaxWait time.Duration
 
 	// Leading runs a job at once if no job of the key runs, and none was done within Wait. Further enqueues are

@@ -13,11 +13,12 @@
 //		})))
 //
 // A second request for a key is answered 429 while the first one runs, and while its job waits, runs, is retried or is
-// recovered from a crash. Package worker is the side of the job; without it the task is an ordinary task.
+// recovered from a crash. Package worker is the job's side; without it the task is an ordinary task, which runs without
+// the lock.
 //
 // # Clients and Redis
 //
-// Package toolkit makes all of this from asynq's options, with one Close. By hand, on one connection pool:
+// Package toolkit sets all of this up from asynq's options, with one Close. To do it by hand, on one connection pool:
 //
 //	rdb := redisOpt.MakeRedisClient().(redis.UniversalClient) // redisOpt: an asynq.RedisConnOpt
 //	store, err := redisstore.New(rdb, nil)
@@ -26,7 +27,7 @@
 //	inspector := asynq.NewInspectorFromRedisClient(rdb)
 //	jobs, err := handoff.NewClient(locks, client, inspector, nil)
 //
-// None of these four closes rdb. Close rdb last.
+// None of these closes rdb. Close rdb last.
 //
 // Web side and workers must keep locks in the same place: the same Redis, database number and
 // redisstore.Config.Prefix. A task's header is sealed with a key from that place. A worker with another place
@@ -36,13 +37,13 @@
 //
 // The claim function sees the *http.Request as the middleware gets it. With net/http the middleware is inside the mux,
 // as above, and r.PathValue has the route's parameters. Some routers run their middlewares before they match the route,
-// or keep its parameters elsewhere: Use of chi's root, and all of gin, echo and fiber. There r.PathValue is empty, so
-// the key, or a part of it, is empty, and every request is refused: no request is served without its lock, or under one
-// lock shared by all.
+// or keep its parameters elsewhere: the middlewares of chi's root router do, and all those of gin, echo and fiber.
+// There r.PathValue is empty, so the key, or a part of it, is empty, and every request is refused: no request is served
+// without its lock, or under one lock shared by all.
 //
-// For these routers, and for gRPC, functions as a service and consumers of messages, there is a Guard. Guard.Do calls a
-// function under the locks that a Claim names, or returns a *Refusal as its error. docs/routers.md has an adapter for
-// each, to copy; they are tested with the real routers. An adapter of your own must do three things:
+// For these routers, and for gRPC, functions as a service and message consumers, use a Guard. Guard.Do calls a function
+// under the locks that a Claim names, or returns a *Refusal as its error. docs/routers.md has an adapter for each, to
+// copy; they are tested with the real routers. An adapter of your own must do three things:
 //
 //   - call the next handler inside of Guard.Do, so that a refused request does not reach it. Some routers call the next
 //     handler unless stopped: an adapter to gin calls Abort after a refusal
@@ -73,17 +74,17 @@
 // worker that keeps its locks in another place. The key then stays reserved, and every request for it is answered 429,
 // until it is freed:
 //
-//	a keeper works in the place of the locks   by the keeper, within half a minute after the end of the job; for a job
+//	a keeper works where the locks are kept    by the keeper, within half a minute after the end of the job; for a job
 //	                                           that ends within a minute of its enqueue, a minute later
 //	none works there                           by the Client that has enqueued the job, as soon as a keeper would, with
 //	                                           an ERROR in its log
 //	… and that Client is closed                when the reservation ends: Config.Reserve after the job is due
 //
-// Once in half a minute, while it enqueues, a Client checks whether a keeper works. If none does, it logs that and
-// looks up the latest 10,000 jobs that it has enqueued itself: it frees the locks of jobs that asynq no longer has, or
-// has archived or completed. It prolongs no reservations, and leaves sequences that halt alone.
+// While it enqueues, a Client checks every half minute whether a keeper works. If none does, it logs that and looks up
+// the latest 10,000 jobs that it has enqueued itself: it frees the locks of jobs that asynq no longer has, or has
+// archived or completed. It prolongs no reservations, and leaves sequences that halt alone.
 //
-// To remove the middleware, first remove the enqueuing side, and the workers' side when no queue has a task that
+// To remove the toolkit, remove the enqueuing side first, and the workers' middleware once no queue has a task that
 // carries locks.
 //
 // On shutdown close the HTTP server, then the Client, then the Locker.
@@ -123,7 +124,7 @@
 //	ErrAlreadyReleased  had been released by the caller  ErrAlreadyReleased
 //	ErrNotOwner         had been handed over before      ErrNotOwner
 //	ErrNotOwner         is parked, perhaps for no job    ErrUnavailable: unknown if the task exists, or if the lock is back
-//	ErrNotOwner         is, or was, a job's              ErrBusy, ErrAlreadyReleased: asynq has enqueued despite its error
+//	ErrNotOwner         is, or was, a job's              ErrBusy, ErrAlreadyReleased: asynq enqueued the task despite its error
 //
 // asynq turns an error of Redis into text, which matches no sentinel. Enqueue joins the error of ctx to that text.
 //
@@ -148,7 +149,7 @@
 //	                                                                   minute or two after the park, or after the lease
 //	after the Park of Enqueue   as in the table above                  as in the table above
 //
-// The directory examples/script has such a script, such a Python program, and such a Go program.
+// The directory examples/script has an example of each: a shell script, a Python program and a Go program.
 //
 // # One job per key
 //
@@ -168,15 +169,15 @@
 //	deleted                               ErrHeld until the keeper has freed the key: within half a minute,
 //	                                      or a minute more if the job was just enqueued
 //	none: a request holds the lock        ErrHeld   ErrHeld   ErrHeld   enqueued; it waits  enqueued; it waits
-//	none: the key cools down              ErrHeld   Duplicate ErrHeld   enqueued; it waits  enqueued; it waits
+//	none: the key is cooling down         ErrHeld   Duplicate ErrHeld   enqueued; it waits  enqueued; it waits
 //	the caller itself has the lock        ErrInvalid, and ERROR in the log  enqueued; it waits  enqueued; ends the caller
 //
 // With Unique.Limit up to Limit jobs have the key at a time, each under a permit of package limit, and the next one
 // gets ErrHeld. A request takes such a permit with Claim.Limit.
 //
 // The task that carries the key's token is the job that has the key. A lock can name a task that does not carry the
-// token: an enqueue under a TaskID that exists is about to be refused. That case counts as "being enqueued by another
-// call", and the call returns ErrHeld if it lasts longer than a moment.
+// token, while an enqueue under an existing TaskID is about to be refused. That case counts as "being enqueued by
+// another call", and the call returns ErrHeld if it lasts longer than a moment.
 //
 // A replacement never loses both jobs. The old task is deleted after the new one is in its queue. Until then the lock
 // is bound to the old task, which cannot start meanwhile. If the old task has started already, the call leaves it alone
@@ -186,13 +187,13 @@
 // second. If a worker takes the new task from its queue before the old one is deleted, the worker snoozes the new task
 // for a second or two.
 //
-// If the process dies in between, or Redis is unreachable, both tasks may be left. The older one then has the key, and the
-// new one waits until the older one is done. If only the new one is left, it waits until the keeper finds that the
+// If the process dies in between, or Redis is unreachable, both tasks may be left. The older one then has the key, and
+// the new one waits until the older one is done. If only the new one is left, it waits until the keeper finds that the
 // older one does not exist. Then the worker's Config.OnLockLost decides whether the new one takes its lock again; with
-// KeepLast, CancelInProgress and Debounce it always does. In all these cases it does not run if a still newer job has
-// started: then asynq deletes it. With UntilStarted it always runs, even after a newer one. A job that is left in a group
-// runs with the others of the group. A job that is left with a long ProcessIn may run after a newer one if that has started
-// longer ago than worker.Config.Reserve.
+// KeepLast, CancelInProgress and Debounce it always does. In all these cases the new one does not run if a still newer
+// job has started: then asynq deletes its task. With UntilStarted it always runs, even after a newer one. A job that is
+// left in a group runs with the others of the group. A job that is left with a long ProcessIn may run after a newer one
+// if that has started longer ago than worker.Config.Reserve.
 //
 // CancelInProgress does what KeepLast does. In addition, the worker that runs the older job ends the job's context with
 // cause worker.ErrSuperseded, once the task of the newer job exists. The enqueue only sends that worker a notice, so
@@ -209,9 +210,9 @@
 // that runs, is archived or is completed keeps its TaskID: the enqueue of another with the ID is
 // asynq.ErrTaskIDConflict.
 //
-// A job stands for other keys too if it has locks on them, from Carry or as the task of a group. A job of a sequence
-// counts as one, because it has to run. No call about one key ends such a job: Replace and KeepLast return ErrHeld,
-// which says what else the job stands for. Enqueue again when the job has run.
+// A job stands for other keys too if it has locks on them, from Carry or as the task of a group. A job of a sequence is
+// treated the same way, because it has to run. No call about one key ends such a job: Replace and KeepLast return
+// ErrHeld, which says what else the job stands for. Enqueue again when the job has run.
 //
 // # Jobs in a sequence
 //
@@ -224,7 +225,7 @@
 // scheduled task whose time is a day away, so asynq's tools show the task, and no worker spends time on the task. The
 // process that releases the key gives it to the first in line in the same step, and then runs that job's task.
 //
-// What a process leaves undone, the keeper of package worker does, so run a keeper where sequences are used:
+// The keeper of package worker does what a process that died has left undone, so run a keeper where sequences are used:
 //
 //	a crash between           the job                       others behind
 //	place and enqueue         does not exist                go on: the keeper takes the place out of the line a minute
@@ -233,17 +234,17 @@
 //	grant and start           is started by the keeper      wait for their turn
 //	start and end, before     is started again by asynq     wait for their turn
 //	asynq has recorded it
-//	that record and release   has ended                     go on: the keeper frees the key, within a minute after the
+//	that and the release      has ended                     go on: the keeper frees the key, within a minute after the
 //	                                                        lease and a round of checks
 //
 // A sequence promises the order in which jobs run, under fences that grow. The next job starts only when asynq has
 // recorded the end of the one before. A sequence does not promise that a job runs once: it runs again if its worker dies
 // before that, or if asynq's Redis is unreachable at that moment, but always before the jobs behind it.
 //
-// A job may run after jobs behind it in these cases only. The Worker logs a warning in each:
+// Only in these cases may a job run after jobs that were behind it. The Worker logs a warning in each:
 //
 //	the job has lost its place                 no keeper has run for a day. The job lines up again, behind the others
-//	the job has lost the key                   the key was freed by hand, lapsed without a keeper, or went with the data
+//	the job has lost the key                   the key was freed by hand, lapsed without a keeper, or was lost with the data
 //	                                           of the locks' store
 //	a failed job is run again by an operator   unless the job halts its sequence. The job lines up again
 //
@@ -251,13 +252,13 @@
 // (Inspector.RunTask), skips the job ("joblock jobs skip"), or deletes the task. Operators may control waiting jobs
 // with asynq's tools:
 //
-//	RunTask, RunAll…     before the job's turn: the job keeps its place and goes on waiting, uncharged
+//	RunTask, RunAll…     before the job's turn: the job keeps its place and goes on waiting; no retry is used
 //	DeleteTask           the job leaves the line at the keeper's next check, when its place is a minute old; with Withdraw
 //	                     at once
 //	ArchiveTask          as DeleteTask. RunTask of the archived task lines the job up again, behind the others
 //	UpdateTaskPayload    the job keeps its place
-//	PauseQueue           a job whose turn comes has the key, and those behind wait, until UnpauseQueue
-//	DeleteQueue          all its jobs leave their lines, if the keeper has met the queue
+//	PauseQueue           a job whose turn comes gets the key, and those behind wait, until UnpauseQueue
+//	DeleteQueue          all its jobs leave their lines, if the keeper has seen the queue
 //
 // If the job has the key, but does not run yet, those behind go on after DeleteTask, and after ArchiveTask too unless
 // the sequence halts. jobs.Line lists who waits for a key and since when, and joblock's Status says how many wait.
@@ -269,13 +270,13 @@
 // enqueues, and a job may end before one that has started earlier.
 //
 // The first slot is the key itself, so a request that holds the key takes one slot. The other slots are keys of their
-// own: the key, "%+" and a number from 2. The job's lock has that key, for Locks.ByKey and for fences: fences of
-// different slots are not comparable. Limit may change while jobs wait: the line stays, and at most as many jobs run at
-// a time as the larger Limit allows. An enqueue while fewer than Limit jobs wait takes one round trip more, and so does
-// one of eight enqueues into a longer line.
+// own: the key, "%+" and a number from 2. The lock of a job in such a slot is on the slot's key, so use that key with
+// Locks.ByKey. Fences of different slots are not comparable. Limit may change while jobs wait: the line stays, and at
+// most as many jobs run at a time as the larger Limit allows. An enqueue while fewer than Limit jobs wait takes one
+// round trip more, and so does one of eight enqueues into a longer line.
 //
-// In a cluster a release of a slot other than the first has to wait while the server moves the key, and is repeated in
-// the background.
+// In a Redis Cluster, a slot other than the first cannot be released while the server moves the key; the release is
+// repeated in the background.
 //
 // # Options of asynq in a sequence
 //
@@ -295,13 +296,12 @@
 //	Group                 ErrInvalid: asynq would make one task of several jobs
 //
 // With Sequence.Lock the job takes over a lock that the request holds, as with Carry, and comes before all that wait.
-// Jobs of Carry and Unique, and a worker's Config.OnLockLost, take no places in line: a job that has lost its lock
-// keeps retrying, and the jobs in line come first.
+// Jobs of Carry and Unique take no place in line, and neither does a job that takes its lost lock again
+// (worker.Config.OnLockLost): it keeps retrying, and the jobs in line come first.
 //
 // # Many jobs at once
 //
-// EnqueueMany enqueues up to 1,000 tasks, each under a How of its own, 16 at a time. Each item has its own
-// result and error:
+// EnqueueMany enqueues up to 1,000 tasks, each with its own How, 16 at a time. Each item has its own result and error:
 //
 //	the error of an item             its task, and its key or locks
 //	nil                              enqueued; or the other job's task with policy Skip
@@ -317,9 +317,9 @@
 // # Enqueue and database transactions
 //
 // asynq's Redis takes no part in a database transaction: a job that is enqueued before the commit may run before the
-// commit, and stays after a rollback. Enqueue after the commit, or in an outbox; docs/unique-jobs.md has both. Withdraw
-// takes back a job whose transaction was rolled back: it deletes the task and frees its key, or its place in line, at
-// once. With asynq's DeleteTask alone, the keeper frees the key, as the tables above say.
+// commit, and stays after a rollback. Enqueue after the commit, or through an outbox; docs/unique-jobs.md describes
+// both. Withdraw takes back a job whose transaction was rolled back: it deletes the task and frees its key, or its
+// place in line, at once. With asynq's DeleteTask alone, the keeper frees the key, as the tables above say.
 //
 // # When the enqueue fails
 //
@@ -346,13 +346,13 @@
 //
 // # Groups
 //
-// A task enqueued with asynq.Group carries its locks as far as its group. Aggregation deletes the members without
-// running any middleware. On a server whose Config went through Worker.Configure of package worker, the aggregated
-// task has the locks of all members, up to 1,024 locks. Configure therefore limits a group to 512 members at a time. If
-// members carry more than two locks each, set a smaller GroupMaxSize; see Groups in package worker.
+// A task enqueued with asynq.Group carries its locks into its group. Aggregation deletes the members without running
+// any middleware. On a server whose Config went through Worker.Configure of package worker, the aggregated task has the
+// locks of all members, up to 1,024 locks. Configure therefore limits a group to 512 members at a time. If members
+// carry more than two locks each, set a smaller GroupMaxSize; see Groups in package worker.
 //
 // A member that waits in its group is replaced by Replace, KeepLast and CancelInProgress like any other task. The
-// aggregated task is not replaced, because it stands for all members: an enqueue for the key of a member is ErrHeld
-// until the aggregated task has run, or, for KeepLast and CancelInProgress, until it has started. With Skip the
+// aggregated task is not replaced, because it stands for all members: an enqueue for the key of a member returns
+// ErrHeld until the aggregated task has run, or, for KeepLast and CancelInProgress, until it has started. With Skip the
 // aggregated task is the result.
 package handoff

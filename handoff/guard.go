@@ -49,7 +49,7 @@ type Guard struct {
 	// MaxWaiting no request waits.
 	MaxWaiting int
 
-	// Logger logs what operators must know. Default slog.Default(). No line has an owner token.
+	// Logger logs what operators must know. Log lines contain no owner tokens. Default slog.Default().
 	//
 	//	ERROR   the error behind a 500
 	//	WARN    the error behind a 503; the first 400 of a Guard, where the route may be wrong and not the client; a release
@@ -74,10 +74,10 @@ func guardFrom(ctx context.Context) *Guard {
 func (g *Guard) logger() *slog.Logger { return cmp.Or(g.Logger, slog.Default()) }
 
 // Do takes the locks that claim names, calls serve under these locks, and returns the error of serve as it is. If a
-// lock cannot be taken, Do does not call serve, and the error is a *Refusal. The caller must turn an error into an
-// answer: Refuse and RefusalOf do, for both kinds. docs/routers.md has adapters.
+// lock cannot be taken, Do does not call serve, and the error is a *Refusal. The caller must turn either error into an
+// answer, with Refuse or RefusalOf. docs/routers.md has adapters.
 //
-// The context that serve gets carries the locks, and ends as Middleware says. That context also ends when serve
+// The context that serve gets carries the locks, and ends for the reasons listed at Middleware. It also ends when serve
 // returns. When serve has returned or panicked, Do releases the locks, except those that were handed over, released or
 // kept (Keep), so serve must not return while the work still goes on in another goroutine.
 //
@@ -98,8 +98,8 @@ func (g *Guard) Do(ctx context.Context, claim Claim, serve func(ctx context.Cont
 	return serve(inside)
 }
 
-// Refuse is like the function Refuse, but uses the fields of g. So a handler that is behind no middleware of g, but
-// calls Do or only enqueues, also answers as OnRefusal says.
+// Refuse is like the function Refuse, but uses the fields of g, such as OnRefusal. It is for handlers that are not
+// behind a middleware of g, but call Do or only enqueue.
 func (g *Guard) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if g == nil {
 		g = new(Guard)
@@ -134,7 +134,7 @@ func (g *Guard) begin(ctx context.Context, claim Claim) (inside context.Context,
 	// Without this check the refusal would say that another request or job holds the lock.
 	for _, lock := range joblock.LocksFromContext(ctx) {
 		if slices.Contains(claim.keys(), lock.Key()) && (*core.Locker)(g.Locks).Owns((*core.Lock)(lock)) && lock.Err() == nil {
-			return nil, nil, &claimError{enqueue.Invalid("claim", lock.Key(), "the request has this lock already, from around this Guard or Middleware")}
+			return nil, nil, &claimError{enqueue.Invalid("claim", lock.Key(), "the request has this lock already, from a Guard or Middleware around this one")}
 		}
 	}
 	locks, err := g.acquire(ctx, claim)
@@ -211,8 +211,8 @@ func (g *Guard) refuse(ctx context.Context, err error) *Refusal {
 	return &f
 }
 
-// release releases the locks that the handler has left, all at the same time: the client waits, and a silent store
-// costs the client the time of one call.
+// release releases the locks that the handler still holds, all at the same time: the client is waiting, and with an
+// unresponsive store it waits for the time of one call only.
 func (g *Guard) release(ctx context.Context, h *held) {
 	var all sync.WaitGroup
 	for _, lock := range h.end() {
@@ -233,8 +233,8 @@ func (g *Guard) release(ctx context.Context, h *held) {
 	all.Wait()
 }
 
-// own returns a copy of c with texts of its own. A lock outlives its request, and some servers (fasthttp, which fiber
-// is made of) write the next request over the texts of the last one.
+// own returns a copy of c with copies of its strings. A lock outlives its request, and some servers (fasthttp, on which
+// fiber is built) overwrite the strings of a request with the next request.
 func (c Claim) own() Claim {
 	c.Key, c.Holder, c.Keys = strings.Clone(c.Key), strings.Clone(c.Holder), slices.Clone(c.Keys)
 	for i, key := range c.Keys {

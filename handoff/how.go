@@ -26,9 +26,9 @@ type How interface{ engine() enqueue.How }
 // Carry hands locks that the caller holds over to the job, such as the lock of a request, which joblock.FromContext
 // returns. Enqueue parks the locks; from then on their handles can do nothing, and a deferred Release frees nothing.
 //
-// Either the job gets all locks, or the caller keeps all that it still had. After an error lock.Err reports, for each
-// lock, who has it; see "The errors of Enqueue" in the package comment. No lock, more than 64 locks and two locks on
-// one key are joblock.ErrInvalid.
+// Either the job gets all locks, or the caller keeps those that it still had. After an error lock.Err reports, for each
+// lock, who has it; see "The errors of Enqueue" in the package comment. Enqueue returns joblock.ErrInvalid for no lock,
+// for more than 64 locks, and for two locks on one key.
 func Carry(locks ...*joblock.Lock) How { return carried(locks) }
 
 // carried is the How of Carry.
@@ -52,19 +52,19 @@ func (c carried) engine() enqueue.How { return enqueue.Carry(c) }
 // After ErrUnavailable and ErrLost the new job may exist, alone or in addition to the job that it was to replace. If
 // both exist, the older job has the key.
 //
-// A context that carries the lock on Key is ErrInvalid, unless the policy is KeepLast or CancelInProgress: behind a
-// Middleware that claims the key, hand the lock over with Carry. The option asynq.Unique is ErrInvalid: asynq's key
-// lapses under a job that waits, and outlasts a job that fails.
+// Enqueue returns ErrInvalid if ctx carries the lock on Key, unless the policy is KeepLast or CancelInProgress: behind
+// a Middleware that claims the key, hand the lock over with Carry. Enqueue also returns ErrInvalid for the option
+// asynq.Unique: asynq's key lapses under a job that waits, and outlasts a job that fails.
 type Unique struct {
 	// Key is the key that one job has at a time. Build Key with joblock.Key or TaskKey. Enqueue all jobs of a key
 	// with the same policy.
 	Key string
 
-	// UntilStarted frees the key just before the first call of the handler, instead of when the job is done or has finally
-	// failed. A change that happens while the handler runs can then be enqueued as the next job. The handler and the
-	// retries run without a lock, and possibly at the same time as the next job. KeepLast avoids such an overlap. If other
-	// middleware of the worker can reject tasks, see worker.Worker.Started. A worker.WithoutOverlapping on the same key
-	// fails the task: choose another key, or KeepLast.
+	// UntilStarted frees the key just before the first call of the handler, instead of when the job is done or has
+	// finally failed. A change that happens while the handler runs can then be enqueued as the next job. The handler
+	// and the retries run without a lock, and possibly at the same time as the next job. KeepLast avoids such an
+	// overlap. If other middleware of the worker can reject tasks, see worker.Worker.Started. Under a
+	// worker.WithoutOverlapping on the same key the task fails: choose another key, or KeepLast.
 	//
 	// Without UntilStarted the handler and all retries run under the lock. asynq.MaxRetry and worker.Config.MaxHold bound
 	// how long a job that fails keeps the key: asynq's default of 25 retries takes up to 20.5 days.
@@ -75,21 +75,22 @@ type Unique struct {
 
 	// Limit is how many jobs of Key may wait and run at a time, instead of one: from 1 to limit.Max. Each job has a
 	// permit of package limit. Give the same Limit for a key everywhere. With a Limit, UntilStarted must be false and
-	// OnConflict must be Reject, and Enqueue takes up to two round trips more. EnqueueMany takes no Limit. 0 means one
-	// job, under an ordinary lock: an ordinary lock and a permit do not keep each other out.
+	// OnConflict must be Reject, and Enqueue takes up to two round trips more. EnqueueMany does not support it. 0 means
+	// one job, under an ordinary lock: an ordinary lock and a permit do not keep each other out.
 	Limit int
 
-	// Cooldown is how long the key stays taken after the job is done: a throttle. With UntilStarted the time counts from the
-	// start of the job. Then the key is free by itself. From 1 ms to 366 days; 0 means none. With a Limit it must be 0.
+	// Cooldown is how long the key stays taken after the job is done: a throttle. Then the key becomes free by itself.
+	// With UntilStarted the time counts from the start of the job. From 1 ms to 366 days; 0 means none. With a Limit it
+	// must be 0.
 	//
-	// Until then Reject and Replace return ErrHeld, whose Remaining is the rest of the cooldown and for which JobOf
-	// returns no job. Skip returns a Duplicate, with the task of the job that is done or, if asynq no longer has it, a
-	// Task with its Queue and ID alone. With KeepLast the newest job waits for the end of the cooldown: the first of
-	// many runs at once, and the last of them when the cooldown is over.
+	// During the cooldown Reject and Replace return ErrHeld, whose Remaining is the rest of the cooldown and for which
+	// JobOf returns no job. Skip returns a Duplicate, with the task of the job that is done or, if asynq no longer has
+	// it, a Task that has only its Queue and ID. With KeepLast the newest job waits for the end of the cooldown: the
+	// first of many runs at once, and the last of them when the cooldown is over.
 	//
-	// Only success begins a cooldown. A job that fails for good, returns asynq.RevokeTask, is withdrawn or deleted frees
-	// the key at once, except with UntilStarted, where it has started. If the locks' store does not answer when the job
-	// is done, the key may be free without a cooldown.
+	// Only success begins a cooldown. A job that fails for good, returns asynq.RevokeTask, is withdrawn or deleted
+	// frees the key at once. With UntilStarted, a job that has started has begun its cooldown, however it ends. If the
+	// locks' store does not answer when the job is done, the key may be free without a cooldown.
 	Cooldown time.Duration
 }
 
@@ -122,11 +123,11 @@ const (
 	KeepLast = OnConflict(enqueue.KeepLast)
 
 	// CancelInProgress is for work that a newer request makes pointless: the answer to a message that was followed by
-	// another one, the build of a commit that was pushed over. It is KeepLast, and the new job ends the running one. The
-	// running handler's context ends at once, with cause worker.ErrSuperseded, and the new job starts only when that handler
-	// has returned: the two never overlap. A handler that ignores its context keeps the new job waiting. A superseded job is done,
-	// whatever its handler returns: no retry, no failure. A job that waits for a retry is superseded without a further
-	// attempt. Of many new jobs only the newest runs.
+	// another one, the build of a commit that was pushed over. It does what KeepLast does, and the new job also ends
+	// the running one. The running handler's context ends at once, with cause worker.ErrSuperseded, and the new job
+	// starts only when that handler has returned: the two never overlap. A handler that ignores its context keeps the
+	// new job waiting. A superseded job is done, whatever its handler returns: no retry, no failure. A job that waits
+	// for a retry is superseded without a further attempt. Of many new jobs only the newest runs.
 	//
 	// With asynq.ProcessIn, ProcessAt or Group the running job goes on until the new one is due. A job that was enqueued
 	// with another policy, or that asynq has made of a group, is not ended: the new job waits for it. A new job with another
@@ -140,7 +141,7 @@ const (
 // runs the task. A job that waits occupies no worker. The package comment has the rules, also for asynq's options.
 //
 // Without Lock, Enqueue makes two round trips: one to the locks' store and one to asynq. A job that was not enqueued
-// has no place. An error matches:
+// has no place in line. An error matches:
 //
 //	ErrLineFull and joblock.ErrHeld       MaxWaiting jobs and processes wait: not enqueued
 //	asynq.ErrTaskIDConflict               a task with this TaskID exists, in this sequence or not: not enqueued
@@ -151,7 +152,7 @@ const (
 //	joblock.ErrUnavailable                the locks' store has not answered, or it is unknown whether the task exists;
 //	                                      see "The errors of Enqueue". The job keeps its place while that is unknown
 //	joblock.ErrInvalid                    the arguments are bad
-//	with Lock, any error with Carry       lock.Err says who has the lock
+//	with Lock, any error of Carry         lock.Err says who has the lock
 type Sequence struct {
 	// Key names the sequence. Build Key with joblock.Key. Enqueue all jobs of a Key with the same Sequence.
 	Key string

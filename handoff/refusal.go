@@ -40,8 +40,8 @@ const (
 //	400     ErrInvalid of the claim function      none
 //	500     any other                             none
 //
-// An error that matches ErrHeld and asynq's ErrTaskIDConflict is a 409: the request's own job exists, and a second try
-// would find it again.
+// An error that matches both ErrHeld and asynq's ErrTaskIDConflict gives a 409: the request's own job exists, and a
+// second try would find it again.
 //
 // The table holds for errors of the Locker and of the claim function, so a claim function can refuse with an error of
 // joblock. Other errors are, for example, a Claim that names no key or has a field out of bounds, a value in the store
@@ -102,7 +102,7 @@ func (f Refusal) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 // Refuse answers a request whose handler got err from Guard.Do, Enqueue or a Locker. The answer is the one that a
 // Middleware gives for err; see Refusal. Behind a Middleware or a Guard the fields of the Guard apply (OnRefusal,
-// MaxRetryAfter, Logger). Elsewhere the defaults apply; use Guard.Refuse there for the fields of a Guard.
+// MaxRetryAfter, Logger). Elsewhere the defaults apply; to apply a Guard's fields there, use Guard.Refuse.
 //
 // Refuse reveals neither the key nor its holder to the client, unlike http.Error with the text of err. An error that is
 // neither about a lock nor about a task that exists is answered with 500, and so is a nil err: handle both before

@@ -52,7 +52,7 @@ func (c *Client) checkLock(lock *joblock.Lock) error {
 			"in the handler, because a gateway in the same process calls no interceptors")
 	}
 	if !owns(c.locks, lock) {
-		return Invalid(opEnqueue, lock.Key(), "the lock is not of this Client's Locker: the worker could not find the lock")
+		return Invalid(opEnqueue, lock.Key(), "the lock does not come from this Client's Locker: the worker could not find it")
 	}
 	err := lock.Err()
 	var e *joblock.Error

@@ -83,8 +83,8 @@ func (u *unique) conflict(ctx context.Context, held *joblock.Error) (Result, aga
 	return Result{}, never, held
 }
 
-// coolsDown is conflict while the key cools down after the job after. With Skip the result has the task of that job, or
-// its queue and ID if asynq no longer has the task.
+// coolsDown does what conflict does, for a key that is cooling down after the job named by after. With Skip the result
+// has the task of that job, or its queue and ID if asynq no longer has the task.
 func (u *unique) coolsDown(ctx context.Context, held *joblock.Error, after string) (Result, again, error) {
 	queue, id, ok := envelope.ParseJob(after)
 	if u.OnConflict != Skip || !ok {

@@ -46,12 +46,12 @@ func (b Debounce) check(d *dispatch) error {
 	case b.MaxWait != 0 && b.MaxWait < b.Wait:
 		return Invalid(opEnqueue, b.Key, "Debounce.MaxWait is %s, must be 0 for no bound, or at least Debounce.Wait, %s", b.MaxWait, b.Wait)
 	case !d.at.IsZero():
-		return Invalid(opEnqueue, b.Key, "the options asynq.ProcessAt and ProcessIn exclude a Debounce, which sets the time itself: use Debounce.Wait")
+		return Invalid(opEnqueue, b.Key, "the options asynq.ProcessAt and ProcessIn cannot be used with a Debounce, which sets the time itself: use Debounce.Wait")
 	case d.named && d.call.Owner == "":
-		return Invalid(opEnqueue, b.Key, "the option asynq.TaskID excludes a Debounce, whose jobs replace each other, and may wait while an earlier one runs: "+
+		return Invalid(opEnqueue, b.Key, "the option asynq.TaskID cannot be used with a Debounce, whose jobs replace each other, and may wait while an earlier one runs: "+
 			"leave it out; Client.Job finds the job of a key")
 	case d.grouped:
-		return Invalid(opEnqueue, b.Key, "the option asynq.Group excludes a Debounce: asynq would decide when the job runs")
+		return Invalid(opEnqueue, b.Key, "the option asynq.Group cannot be used with a Debounce: asynq would decide when the job runs")
 	case !d.until.IsZero() && !d.until.After(time.Now().Add(b.Wait)):
 		return Invalid(opEnqueue, b.Key, "the Deadline is %s, must be later than Debounce.Wait, %s, from now: asynq would never run the task",
 			d.until.Format(time.RFC3339), b.Wait)

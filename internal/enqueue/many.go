@@ -171,7 +171,7 @@ func (m *many) send(ctx, running context.Context, stop context.CancelCauseFunc, 
 	}
 }
 
-// notSent takes back the locks of items that are not sent because of cause. The end of ctx ends its tries.
+// notSent takes back the locks of items that are not sent because of cause. It stops trying when ctx ends.
 func notSent(ctx context.Context, cause error, items []*manyItem) {
 	for _, it := range items {
 		err := it.err

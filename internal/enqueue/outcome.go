@@ -82,8 +82,8 @@ func refused(err error) bool {
 
 // find determines, until ctx ends, what the enqueue has done. If the outcome is unknown, the error says why.
 //
-// It first waits for asynq to return, because asynq may write the task after any lookup, and then looks the task up;
-// unless that lookup was decisive, again after rereadPause. A lookup that finds no task is decisive only after a
+// It first waits for asynq to return, because asynq may write the task after any lookup, and then looks the task up. If
+// that lookup was not decisive, it looks again after rereadPause. A lookup that finds no task is decisive only after a
 // definite answer of the enqueue: a server that was frozen answers new questions and applies older commands in no
 // particular order.
 func (d *dispatch) find(ctx context.Context) (*asynq.TaskInfo, enqueueOutcome, error) {

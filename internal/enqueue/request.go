@@ -35,7 +35,7 @@ type Request struct {
 	Call Call
 }
 
-// How says under what a task is enqueued: Carry, Unique, Sequence or Chain.
+// How says under what a task is enqueued: Carry, Unique, Debounce, Sequence or Chain.
 type How interface {
 	// plan checks the arguments, and returns the kind of the enqueue d. An error says which argument is bad.
 	plan(ctx context.Context, d *dispatch) (kind, error)

@@ -28,11 +28,12 @@ func (t *taking) release(ctx context.Context) error {
 	return unlessGone(t.c.next.Release(ctx, core.Tokens(t.tokens[:1]), core.Release{IfIdle: true, Job: t.job, Reason: reasonNotEnqueued})[0])
 }
 
-// leftToCopies reports whether what ask has taken is left to the copies of the Call, because the task of a copy may
+// leftToCopies reports whether to leave what ask has taken to the copies of the Call, because the task of a copy may
 // need it. No copy can have a task if another task has the TaskID: then asynq refuses the copies too. The task of a
-// copy carries the same token, or the token of the place (inLine) from which its turn has come since. The token of a
-// place has no fence to compare, so the state of the task decides: after the end of that task, ask has taken something
-// later. An archived task is different if ask has taken the key: the sequence may have halted with it.
+// copy carries the same token, or the token of the place in line from which its turn has come since. The token of a
+// place has no fence to compare, so the state of the task decides: if that task has ended, it does not need what ask
+// has taken. But if ask has taken the key, not a place (inLine is false), an archived task may still need the key: its
+// sequence may have halted with it.
 func (t *taking) leftToCopies(ctx context.Context, inLine bool) bool {
 	if t.call.Owner == "" {
 		return false

@@ -99,8 +99,8 @@ func (u Unique) replaces() bool { return u.OnConflict == Replace || u.waits() }
 // waits reports whether the job waits while another one runs.
 func (u Unique) waits() bool { return u.OnConflict == KeepLast || u.OnConflict == CancelInProgress }
 
-// checkCarried refuses a unique job if ctx carries the lock on its key, or all permits of the key: each call would be
-// ErrHeld because of its own caller.
+// checkCarried refuses a unique job if ctx carries the lock on its key, or all permits of the key: otherwise each such
+// call would return ErrHeld because of a lock of its own caller.
 func (c *Client) checkCarried(ctx context.Context, u Unique) error {
 	carried := 0
 	for _, lock := range joblock.LocksFromContext(ctx) {

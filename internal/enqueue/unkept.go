@@ -19,8 +19,9 @@ import (
 // A keeper frees the lock of a job that ended without releasing the lock. But the keepers of workers that keep their
 // locks in another Redis, database or prefix do not see the locks of this process. Their workers run the jobs without
 // locks, and the keys would stay reserved for an hour. So while no keeper works where a Client keeps its locks, the
-// Client looks after the locks of the jobs that it has enqueued itself: it knows in which asynq these jobs are. This is
-// worth its 200 lines: without it a rolled-back worker, or one with another prefix, blocks each key for an hour.
+// Client looks after the locks of the jobs that it has enqueued itself: it knows the asynq database that has these
+// jobs. This is worth its 200 lines: without it a rolled-back worker, or one with another prefix, blocks each key for
+// an hour.
 const (
 	// unkeptEvery is how often a Client that has enqueued jobs checks whether a keeper works. If none does, the Client
 	// looks up its own jobs.
