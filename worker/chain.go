@@ -45,15 +45,14 @@ type chained struct {
 
 type chainKey struct{}
 
-// Then adds tasks to the job whose handler calls it with its context. When the handler returns nil, tasks run next, one
+// Then adds tasks to the job of the handler whose context is ctx. When the handler returns nil, tasks run next, one
 // after another and under the locks of the job, before the remaining steps of the job's handoff.Chain. Tasks of a later
 // call run after those of earlier ones. The job need not have been enqueued as a chain.
 //
 // The tasks are added by this attempt: an attempt that fails adds nothing, and its retry has to call Then again.
 //
 // The error matches joblock.ErrInvalid, and nothing is added, if ctx is not the context of a handler inside
-// Worker.Middleware, the handler has returned, the job carries no lock, or a task is bad; handoff.Chain.Then has the
-// rules.
+// Worker.Middleware, the handler has returned, the job carries no lock, or a task breaks a rule of handoff.Chain.Then.
 func Then(ctx context.Context, tasks ...*asynq.Task) error {
 	c, ok := ctx.Value(chainKey{}).(*chained)
 	if !ok {

@@ -59,7 +59,7 @@ type Config struct {
 	// asynq's default delays. From 1 s to 366 days. Default 0: no bound.
 	MaxHold time.Duration
 
-	// Keeper configures RunKeeper. Use the same in all processes that share a store.
+	// Keeper configures RunKeeper. Use the same values in all processes that share a store.
 	Keeper KeeperConfig
 
 	// Inspectors has an Inspector for each further asynq database whose tasks have locks in the same store and prefix.

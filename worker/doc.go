@@ -10,8 +10,8 @@
 //	srv := asynq.NewServer(redisOpt, w.Configure(asynq.Config{Concurrency: 10}))
 //	go w.RunKeeper(ctx) // the keeper
 //
-// Process.NewServer in package toolkit, at the root of the module, does all this in one call, and Process.Close all
-// that follows.
+// Process.NewServer in package toolkit, at the root of the module, does all this in one call, and Process.Close does
+// all that follows.
 //
 // A program that uses srv.Start stops in this order. With srv.Run, which calls Shutdown itself, continue with w.Close
 // when srv.Run has returned.
@@ -49,8 +49,8 @@
 //
 // The task does not run here: it is snoozed until a Worker that can read the header gets it, and waits in place if it
 // cannot be snoozed. A group with such a task is not aggregated here. While such a task is archived, the keeper keeps
-// its locks, because it may halt a sequence. All that is logged as an ERROR, at most once a minute. The same holds for
-// a lock whose record only a newer build can read: a task that needs the lock is snoozed, and the keeper leaves the
+// its locks, because it may halt a sequence. All of this is logged as an ERROR, at most once a minute. The same holds
+// for a lock whose record only a newer build can read: a task that needs the lock is snoozed, and the keeper leaves the
 // lock alone until it can read the record.
 //
 // The Worker searches the locks' store for an unknown key, at most once a second. While the store does not answer, the
@@ -89,7 +89,7 @@
 //	                          for the task, an operator has run the completed task again: Config.OnLockLost decides. Otherwise
 //	                          the delivery is a duplicate: the task succeeds without a call of the handler
 //	store unavailable         the task is snoozed
-//	record not readable       the task is snoozed: a newer build has written the record, or another program
+//	record not readable       the task is snoozed: a newer build or another program has written the record
 //	moved to another job      the task is snoozed: a handler handed the lock over, or handoff is replacing the other
 //	                          job by this task's job
 //
@@ -99,9 +99,9 @@
 //
 // A lock that a job has only until the job starts (handoff.Unique.UntilStarted) is released just before the handler is
 // called; Started has the details. If that lock is already gone, as at a retry, the handler is called anyway. A job
-// enqueued with handoff.KeepLast or CancelInProgress first acquires the lock on its key, and then releases the lock that
-// it waited with. With CancelInProgress a newer job of the key ends the handler's context: see ErrSuperseded. If a newer
-// job is there when an attempt begins, the handler is not called.
+// enqueued with handoff.KeepLast or CancelInProgress first acquires the lock on its key, and then releases the lock
+// that it waited with. With CancelInProgress a newer job of the key ends the handler's context: see ErrSuperseded. If
+// there is a newer job when an attempt begins, the handler is not called.
 //
 // When the handler has ended, the locks are:
 //
@@ -166,14 +166,14 @@
 // behind it.
 //
 // Each release of the Worker gives the key to the first in line in the same step. If that is a job, the Worker runs its
-// task with the Inspectors, in the background. The task of the next job may not be there yet, or still be active: then
-// the Worker tries again for about a second. Afterwards the keeper runs the task. If the task has ended meanwhile, the
-// Worker passes the key on. Close waits for all that. A job that waits with InLine is started in the same way, but the
-// key of a task with InLine is released when the handler returns.
+// task with the Inspectors, in the background. The task of the next job may not exist yet, or may still be active: then
+// the Worker tries again for about a second. After that the keeper runs the task. If the task has ended meanwhile, the
+// Worker passes the key on. Close waits for all of this. A job that waits with InLine is started in the same way, but
+// the key of a task with InLine is released when the handler returns.
 //
 // With handoff.Sequence.Limit several jobs of a sequence run at a time, each under the lock of one of the sequence's
-// slots. A job that has waited finds its slot with one read more. The keys of all slots but the first are the key of
-// the sequence, "%+" and a number: Locks.ByKey and Lock.Key have that key.
+// slots. A job that has waited finds its slot with one read more. The key of the first slot is that of the sequence.
+// The key of each other slot is that key, "%+" and a number, and Lock.Key and Locks.ByKey use it.
 //
 // A job fails for good on its last attempt, or with SkipRetry. If its sequence then halts
 // (handoff.Sequence.HaltOnFailure), the key is not released but parked for the job, for 90 days or as long as the
@@ -197,8 +197,9 @@
 // its locks and its place in line, and also waits if WithoutOverlapping has DropIfBusy or FailIfBusy. An attempt that runs goes on.
 // When the pause ends, a process that runs RunKeeper starts the tasks, in the order in which they were held back.
 //
-// A Worker reads what operators have set, pauses and the values of LimitName, at most once a second, when a task with a lock
-// is delivered. RunKeeper also reads it when it changes. The Deadline of a task and Config.MaxHold count through a pause.
+// A Worker reads what operators have set, pauses and the values of LimitName, at most once a second, when a task with a
+// lock is delivered. RunKeeper also reads it when it changes. A pause extends neither the Deadline of a task nor
+// Config.MaxHold.
 //
 // # Contention never costs a job
 //
@@ -238,7 +239,7 @@
 //	active
 //	archived, completed       the keeper frees the lock if the task carries the lock, or the park is a minute old
 //	no such task              the keeper frees the lock if the park is a minute old: the enqueue may still be under way
-//	no such queue             as for no such task, but only if the keeper's process has met the queue before: in a check,
+//	no such queue             as for no such task, but only if the keeper's process has seen the queue before: in a check,
 //	                          or among the names of all queues, which a keeper that stands by reads once per Interval
 //	no answer                 the keeper leaves the lock alone
 //
@@ -251,8 +252,8 @@
 //	not started
 //	the job has failed and halts its sequence  the keeper keeps the key for the job while the task is archived
 //
-// A process that gives a key to a job and starts no tasks, such as a request that ends, announces the job to all keepers
-// that work. They start the job's task at once. So where requests and jobs share keys, a keeper should work.
+// A process that gives a key to a job and starts no tasks, such as a request that ends, announces the job to all
+// keepers that work. They start the job's task at once. So run a keeper where requests and jobs share keys.
 //
 // The keeper frees a lock only if it has no holder and has not changed since the keeper read the record. Status shows
 // the lock as forced, with the reason. If an operator runs the task after all, the next attempt finds the lock gone,
@@ -278,9 +279,9 @@
 //
 // What the checks cost, for each check of a lock:
 //
-//	the locks' store   one claim and one report per 500 locks; and a read of the lock, a hundred in a command, unless
-//	                   the task is in a list and the reservation is long enough, as this keeper or the last one has found.
-//	                   Such a lock is read four times per Reserve
+//	the locks' store   one claim and one report per 500 locks, and a read of each lock, a hundred in a command. If the
+//	                   lock's task is in a list, and this keeper or the previous one has found the reservation long
+//	                   enough, the lock is read only four times per Reserve
 //	asynq's Redis      two commands, if a keeper looks the task up
 //	                   some thousandths of a command, if a keeper reads the lists of the task's queue instead
 //
@@ -288,14 +289,14 @@
 // lookups: as a rule if this keeper checks the locks of an eighth to a fifth of the waiting tasks. The pages are spread
 // over a round of some 0.9 Interval. A lock is checked when the page with its task has been read again. A task in a
 // list lives. A task that is no longer on its page is looked up before the keeper frees its lock, because a task may
-// move while a keeper reads. It remembers some 150 bytes for each lock of such a queue. Locks that are held, and keys
-// that are not locks of jobs, cost asynq nothing.
+// move while a keeper reads. The keeper remembers some 150 bytes for each lock of such a queue. Locks that are held,
+// and keys that are not locks of jobs, cost asynq nothing.
 //
 // # How soon a lock is freed
 //
-// After calls to asynq's Redis a keeper rests, so that its calls take at most KeeperConfig.MaxLoad of the time. So the
-// whole fleet of processes takes at most MaxKeepers × MaxLoad. The times of EXITS.md therefore depend on R, the time
-// that a keeper takes to read all lists once:
+// After calls to asynq's Redis a keeper rests, so that its calls take at most KeeperConfig.MaxLoad of the time. So all
+// processes together spend at most MaxKeepers × MaxLoad of the time in such calls. The times of EXITS.md therefore
+// depend on R, the time that a keeper takes to read all lists once:
 //
 //	R = the time of the calls for all lists / MaxLoad; some 0.1 s / MaxLoad for ten thousand waiting tasks
 //
@@ -317,7 +318,7 @@
 // Worker: a keeper looks each of them up, some thousand a second with the default MaxLoad. Otherwise
 // Behind stays true. Choose a larger MaxLoad, a longer Interval, or further Redis servers for asynq's queues.
 //
-// A keeper that works writes its figures next to the locks, once in ten seconds: who it is, how often it checks,
+// A keeper that works writes its statistics next to the locks, every ten seconds: who it is, how often it checks,
 // whether it is behind, what it has freed, and the queues that none of its Inspectors has. An operator's tool can thus
 // show the keeper without asking its process. The write renews the lease of the keeper's permit, which is due anyway.
 //
@@ -388,22 +389,22 @@
 // server whose queues are empty, one asynq.Config.TaskCheckInterval later, 1 s by default. So 30 tasks of 0.2 s take
 // some 30 s; with a TaskCheckInterval of 100 ms, some 9 s.
 //
-// A task that is snoozed by way of the archive is archived and taken out at once. asynq archives a task that has no
-// retries left, whatever the error. As soon as asynq has archived the task, the Worker moves the task to the tasks that
-// wait for a retry, due when the pause ends. The task keeps its ID, options and asynq.Unique lock. What an operator
-// sees:
+// A task that is snoozed by way of the archive is archived and taken out again at once. The detour is needed because
+// asynq archives a task that has no retries left, whatever the error. As soon as asynq has archived the task, the
+// Worker moves the task to the tasks that wait for a retry, due when the pause ends. The task keeps its ID, options and
+// asynq.Unique lock. What an operator sees:
 //
 //   - The task waits for a retry although it has none left. Its last error contains "worker: snoozed without charge".
 //   - The task is in the archive for the time of a command or two, about a millisecond. Emptying the archive in that
 //     moment deletes the task. A program that cleans up can leave out archived tasks with that last error.
 //   - asynq counts a failure and logs "Retry exhausted". The user's ErrorHandler is not called.
 //   - If the process dies in that moment, the keeper runs the task again. The keeper finds the task by its mark, a lock
-//     on the key "%again:" and the job.
+//     whose key is "%again:" and the name of the job.
 //
-// asynq's Inspector cannot move the task. The Worker does so with a script that fits the scripts of asynq v0.26. With
-// an asynq whose scripts differ, the task stays in the archive for the whole pause, at most 500 tasks of a Worker at a
-// time, because asynq deletes the oldest of more than 10,000 archived tasks. Further tasks are run again without a
-// pause.
+// asynq's Inspector cannot move the task. The Worker does so with a script that fits the scripts of asynq v0.26. With a
+// version of asynq whose scripts differ, the task stays in the archive for the whole pause, at most 500 tasks of a
+// Worker at a time, because asynq deletes the oldest of more than 10,000 archived tasks. Further tasks are run again
+// without a pause.
 //
 // A task with a spare retry is snoozed by way of the archive only in a rerun. When a task is snoozed, the locks that
 // the task carries are parked.

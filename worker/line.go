@@ -10,7 +10,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// The place of a job in the line of a key, or its slot: see Sequences in the package comment.
+// The functions of this file find and give up the place that a job has in the line of a key, or its slot: see Sequences
+// in the package comment.
 
 // mostSlots returns how many slots the sequence has, now or at the enqueue of the job.
 func (c *carrier) mostSlots(ctx context.Context) int {

@@ -38,13 +38,14 @@ import (
 // died, asynq runs the task itself: some 10 seconds after its time, or a tenth of its wait if that is more. A task
 // waits in place if the wait is shorter than a quarter of a second.
 //
-// An idle asynq server looks for tasks once per asynq.Config.TaskCheckInterval, 1 s by default. So a task is put into its
-// queue early, by up to a quarter of a second, and waits in place until its time. If asynq takes longer than that, the task
-// starts late, and that part of the rate is lost: of N per minute about a hundredth, of N per second half. Set
-// TaskCheckInterval to at most 100 ms, or at most a twentieth of Per. The Worker logs a WARN if it is more than both.
+// An idle asynq server looks for tasks once per asynq.Config.TaskCheckInterval, 1 s by default. So a task is put into
+// its queue early, by up to a quarter of a second, and waits in place until its time. If asynq takes longer than that,
+// the task starts late, and that part of the rate is lost: about a hundredth of a rate per minute, and half of a rate
+// per second. Set TaskCheckInterval to at most 100 ms, or at most a twentieth of Per. The Worker logs a WARN if it is
+// more than both.
 //
-// If the handler returns the error of rate.RetryAfter, the task is snoozed, and for the time that the error names no
-// task of its key starts. If the store does not answer, the task is snoozed. A task that cannot be snoozed, because it
+// If the handler returns the error of rate.RetryAfter, the task is snoozed, and no task of its key starts for the time
+// that the error names. If the store does not answer, the task is snoozed. A task that cannot be snoozed, because it
 // has no retries left, is snoozed by way of the archive; without Configure it waits in place for half of the time until
 // its deadline, and then fails.
 //

@@ -7,8 +7,8 @@ import (
 )
 
 // room has the tasks that WithoutOverlapping has snoozed because their keys were busy. When a lock ends, the Worker
-// runs some of these tasks again at once. Otherwise a key would be idle until asynq looks for tasks whose pause has
-// ended: every five seconds by default.
+// calls some of these tasks: it runs them again at once. Otherwise a key would be idle until asynq looks for tasks
+// whose pause has ended: every five seconds by default.
 //
 // The Worker calls a task early, so that asynq has taken it from its queue by the time the tasks before it have run.
 // But only few tasks are called at a time: a task that finds its key busy waits in place, and occupies one worker of

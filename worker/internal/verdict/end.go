@@ -56,7 +56,8 @@ type End struct {
 	Err    error   // for asynq; not of a Park
 }
 
-// EndOf returns how an attempt ends whose handler has returned err, or that err has stopped before the handler.
+// EndOf returns how an attempt ends if its handler has returned err, or if err has stopped the attempt before the call
+// of the handler.
 func (t Tries) EndOf(err error) End {
 	snoozed, ok := errors.AsType[*Snooze](err)
 	switch {
