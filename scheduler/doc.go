@@ -8,8 +8,8 @@
 //	err = s.Task("digest", "@every 1m", enqueue)  // enqueue one task
 //	err = s.Run(ctx)                              // until ctx ends
 //
-// All nodes run the same lines. Package spec has the syntax of a spec. [Option] has policies, timeouts and
-// retries. Package asynqtick enqueues asynq tasks, and its RunSingleton runs services that have a Start and a Shutdown.
+// All nodes run the same lines. Package spec has the syntax of a spec. See [Option] for policies, timeouts and retries.
+// Package asynqtick enqueues asynq tasks, and its RunSingleton runs services that have a Start and a Shutdown.
 //
 // # One tick
 //
@@ -71,9 +71,9 @@
 //
 // The ledger counts these ticks, at most 10,000 missed ticks at a time, and Config.Observe gets an Event. The node that
 // executes the job writes the ticks that come meanwhile into the ledger as they come. During a long execution the pause
-// between two such writes is a twentieth of the time since its start, 10 s at most; and the ticks of a minute are one
-// Event. Missed ticks that a node will execute wait in the ledger. Their number is bounded over all outages; the oldest
-// ticks beyond the bound are skipped as missed.
+// between two such writes is a twentieth of the time since its start, 10 s at most; and the ticks of a minute are
+// reported as one Event. Missed ticks that a node will execute wait in the ledger. Their number is bounded over all
+// outages; the oldest ticks beyond the bound are skipped as missed.
 //
 // # Policies
 //
@@ -172,12 +172,12 @@
 // for a job of one name.
 //
 // At each instant one spec is in force, the one in the ledger. All nodes that have the job execute the ticks of that
-// spec, whatever their own spec is. The node that has registered the job last decides: at the start of its Run, or in a
-// call while Run is running. A deploy therefore ends with the new spec, because each node starts with it.
+// spec, whatever their own spec is. The node that was the last to register the job decides which: by starting its Run,
+// or by a call while Run is running. A deploy therefore ends with the new spec, because each node starts with it.
 //
-// The decision lasts as long as that node is up and has the job. Then the spec of the youngest node that is up and has
-// the job comes into force: of the node whose Run has begun last. A node with another spec checks this every
-// 3 × Config.Sync.
+// The decision lasts as long as that node is up and has the job. After that, the spec of the youngest node that is up
+// and has the job comes into force; the youngest node is the one whose Run has begun last. A node with another spec
+// checks this every 3 × Config.Sync.
 //
 //	the node that has decided is up           nothing changes, until a node registers another spec
 //	it is stopped, or removes the job         the youngest node decides at its next look, some 30 s later
@@ -231,9 +231,9 @@
 //
 // An idle node sends one command per Config.Sync, 10 s by default, to get the time and to find triggers, and two
 // commands a minute to renew its record. Each week one node sends two commands for each job that has had no tick in
-// that week. A node that has another spec of some jobs than the one in force sends two more commands a minute: each
-// reads the record of the node that has decided. If that node is not up, one such command is followed by two that read
-// the records of all nodes. Entries of package admin reads 34 records, one for each node, and one for each job. At a
+// that week. A node with jobs whose spec is not the one in force sends two more commands a minute: each reads the
+// record of the node that has decided. If that node is not up, one such command is followed by two that read the
+// records of all nodes. Entries of package admin reads 34 records, and one more for each node and for each job. At a
 // tick, the first node sends four commands in addition to the read. A later node sends only its share of a pipeline,
 // and its share of a second pipeline if the execution takes more than half a second. During a longer execution the node
 // that executes sends two commands when a tick comes, each node reads the ledger once per lease, and the node that

@@ -46,8 +46,8 @@ const (
 	Backfilled Kind = "backfilled"
 	// Redefined means that the job's spec or options have changed. Err has the change. Tick.At is zero.
 	Redefined Kind = "redefined"
-	// SpecChanged means that another spec is in force. Tick.At is the time of the change: later ticks are those of the new spec.
-	// Err has the two specs, and says so if the node that had decided for the former one is no longer up.
+	// SpecChanged means that another spec is in force. Tick.At is the time of the change: later ticks are those of the
+	// new spec. Err has the two specs, and says if the node that had decided on the former one is no longer up.
 	SpecChanged Kind = "spec"
 	// Contested means that two conflicting definitions of the job alternate, probably those of two applications. Err has
 	// the two definitions. Count is how often an earlier definition has come back. Each job has at most one Contested an

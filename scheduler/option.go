@@ -137,7 +137,7 @@ func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.Start
 // For a Task, a tick that enqueues is a success, however the task ends, also with asynqtick.Enqueue and EnqueueWith.
 // With TaskEnds, and so for jobs of asynqtick.Tasks, Scheduler and PeriodicTaskManager, the ends of the tasks count
 // instead: a task that asynq has archived has failed. At each tick, a node looks up how the tasks of earlier ticks have
-// ended, of the latest ten at most.
+// ended: at most the latest ten.
 func PauseAfter(n int) Option { return func(o *options) { o.pauseAfter, o.hasPauseAfter = n, true } }
 
 // TaskEnds makes PauseAfter count how the tasks of a Task end, and not that they are enqueued. end reports whether the

@@ -111,10 +111,11 @@ func (a *Admin) Nodes(ctx context.Context) ([]Node, error) {
 
 // Entries returns the entries of the named jobs, or without names those of all jobs of the scope, sorted by name. These
 // are the jobs of the Scheduler that Of was given, and each job that a node has had in the last 366 days, unless Forget
-// has removed it. If Entry.Nodes is empty, no node that is up has the job. A named job that does not exist is left out. Without names
-// Entries reads 34 records, one for each node and one for each job, in a few round trips, whatever else the store has.
-// On error, Entries returns no entries. Errors: joblock.ErrUnavailable, joblock.ErrClosed, joblock.ErrInvalid for a bad
-// name, the cause of ctx, and an error without a sentinel if a record of the scope cannot be decoded.
+// has removed it. If Entry.Nodes is empty, no node that is up has the job. A named job that does not exist is left out.
+// Without names Entries reads 34 records, and one more for each node and for each job, in a few round trips, whatever
+// else the store has. On error, Entries returns no entries. Errors: joblock.ErrUnavailable, joblock.ErrClosed,
+// joblock.ErrInvalid for a bad name, the cause of ctx, and an error without a sentinel if a record of the scope cannot
+// be decoded.
 func (a *Admin) Entries(ctx context.Context, names ...string) (entries []Entry, err error) {
 	const op = "entries"
 	if err := a.check(op); err != nil {

@@ -21,7 +21,7 @@ var ErrBackfilling = errors.New("scheduler: a backfill has not ended")
 // that comes during an execution of the backfill waits for the end of that execution, even with OverlapSkip. Missed
 // ticks of the range that wait are left to the backfill. A backfill goes on while the job is paused. A failed tick is
 // not repeated, except by Retry. StartDeadline and OverlapCancel do not apply to a backfill. If the spec changes, the
-// rest of the range has the ticks of the new spec, 10,000 ticks of the backfill at most.
+// rest of the range has the ticks of the new spec; the backfill still executes at most 10,000 ticks.
 //
 // Backfill works like Trigger: on any Scheduler with the same store and Config.Scope. If no node that has the job is up,
 // the backfill waits. Entry.Backfill shows how far the backfill has come, and a node reports Backfilled at the end.

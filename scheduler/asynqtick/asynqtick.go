@@ -64,9 +64,9 @@ func Enqueue(client Client, task *asynq.Task, opts ...asynq.Option) func(context
 //
 // What a tick does while the task of an earlier tick waits or runs:
 //
-//	Unique    The key is busy, so the tick overlaps: the overlap policies of Scheduler.Task say what happens to it. With the
-//	          policy Skip and in a Cooldown, too. With Replace and KeepLast the new task takes the place of one that waits.
-//	          With CancelInProgress it also ends the task that runs: cancel in progress, as OverlapCancel for functions.
+//	Unique    The key is busy, so the tick overlaps: the overlap policies of Scheduler.Task say what happens to it. This
+//	          is so with the policy Skip and during a Cooldown, too. With Replace and KeepLast the new task takes the place
+//	          of one that waits. With CancelInProgress it also ends the task that runs, as OverlapCancel does for functions.
 //	Sequence  The task joins the line, and the tick is done. Only if Sequence.MaxWaiting places are taken, the tick
 //	          overlaps. Without MaxWaiting the line has no bound: it grows while tasks come faster than they end, and
 //	          while the sequence has halted. "joblock doctor" names such lines.
@@ -100,9 +100,9 @@ func debounces(how handoff.How) bool {
 	return false
 }
 
-// Once returns a function that calls enqueue, and returns nil for asynq.ErrTaskIDConflict and joblock.ErrHeld for
-// asynq.ErrDuplicateTask. Once is for tasks that Enqueue and EnqueueWith cannot make, because they depend on the tick.
-// enqueue must use tick.ID() as the task's ID:
+// Once returns a function that calls enqueue. If enqueue returns asynq.ErrTaskIDConflict, that function returns nil,
+// and if enqueue returns asynq.ErrDuplicateTask, joblock.ErrHeld. Once is for tasks that Enqueue and EnqueueWith cannot
+// make, because they depend on the tick. enqueue must use tick.ID() as the task's ID:
 //
 //	err := s.Task("digest", "@every 1m", asynqtick.Once(func(ctx context.Context, tick scheduler.Tick) error {
 //		task := asynq.NewTask("digest", []byte(tick.At.Format(time.DateOnly)))

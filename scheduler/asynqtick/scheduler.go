@@ -115,7 +115,7 @@ func (r *Scheduler) Register(cronspec string, task *asynq.Task, opts ...asynq.Op
 	return id, nil
 }
 
-// Unregister removes the entry that Register has returned entryID for, from this node. The job's record stays for an
+// Unregister removes from this node the entry for which Register has returned entryID. The job's record stays for an
 // hour at least, and the job goes on as long as another node has it. If there is no such entry, the error is
 // joblock.ErrNotFound.
 func (r *Scheduler) Unregister(entryID string) error {

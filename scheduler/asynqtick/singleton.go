@@ -28,8 +28,8 @@ type Runner interface {
 // started twice.
 //
 // RunSingleton returns nil when ctx has ended and this node's service, if any, is shut down. If newRunner or Start
-// returns an error, RunSingleton returns it and releases the lock for the other nodes. A nil newRunner or Runner is
-// joblock.ErrInvalid. Other errors are those of joblock.Locker.Singleton, which gets opts.
+// returns an error, RunSingleton returns it and releases the lock for the other nodes. If newRunner or its Runner is
+// nil, the error is joblock.ErrInvalid. Other errors are those of joblock.Locker.Singleton, which gets opts.
 //
 // A tick of the service that comes while no node holds the lock is lost, and for a tick at the moment at which a node
 // loses the lock, two nodes may enqueue the task. If every tick counts, use a Scheduler of this package

@@ -52,9 +52,9 @@ func New(s *scheduler.Scheduler, rdb redis.UniversalClient) *Tasks {
 	}
 }
 
-// Add registers a job that enqueues task at each tick of spec, as scheduler.Scheduler.Task with Enqueue does, or with
-// the option With as with EnqueueWith. Errors are those of Task, and joblock.ErrInvalid for options that do not go
-// together. With scheduler.Replace, Add replaces a job that this Scheduler has.
+// Add registers a job that enqueues task at each tick of spec, as scheduler.Scheduler.Task does with Enqueue or, if
+// opts have the option With, with EnqueueWith. Errors are those of Task, and joblock.ErrInvalid for options that do not
+// go together. With scheduler.Replace, Add replaces a job that this Scheduler has.
 func (t *Tasks) Add(name, spec string, task *asynq.Task, opts []asynq.Option, jobOpts ...scheduler.Option) error {
 	own, w, err := split(opts)
 	if err != nil {

@@ -23,10 +23,10 @@ import (
 // overlaps, and by default is skipped, which is no failure; with Sequence its task joins the line. The workers need the
 // middleware of package worker.
 //
-// An entry with With and asynq.Unique is joblock.ErrInvalid, and so is one with With whose jobs or how is nil, or whose
-// how is a Debounce or a Chain under one. Of several With the last one counts. The fields of how that are not zero are
-// among the options that identify a job; asynq's Inspector does not show them. SchedulerOpts.PostEnqueueFunc gets the
-// new task. Only this package knows the option: an asynq.Client or asynq.Scheduler ignores it silently.
+// An entry is refused with joblock.ErrInvalid if it has both With and asynq.Unique, if jobs or how is nil, or if how is
+// a Debounce, or a Chain under one. Of several With the last one counts. The fields of how that are not zero are among
+// the options that identify a job; asynq's Inspector does not show them. SchedulerOpts.PostEnqueueFunc gets the new
+// task. Only this package knows the option: an asynq.Client or asynq.Scheduler ignores it silently.
 func With(jobs *handoff.Client, how handoff.How) asynq.Option {
 	var enqueue enqueueFunc
 	if jobs != nil && how != nil {

@@ -42,8 +42,8 @@
 //
 // # Several rules, begin, end, and days to leave out
 //
-// Semicolons separate up to 32 rules. A spec with several rules ticks when any rule does. If several rules have an
-// instant, the spec ticks once. From, until and except hold for all rules, wherever they stand after the zone:
+// Semicolons separate up to 32 rules. A spec with several rules ticks when any rule does. If several rules have the
+// same instant, the spec ticks once. From, until and except hold for all rules, wherever they stand after the zone:
 //
 //	0 3 * * mon-fri; 0 12 * * sat       two rules
 //	@daily; from 2026-12-01             no ticks before that day
@@ -57,7 +57,7 @@
 // passes them: if the clock goes back from 03:00 to 02:00, T02:30 is the first half past two. A time of day that the
 // clock skips counts by the time at which it ticks.
 //
-// There is no second form in Go: to join specs, join their texts with "; ".
+// There is no Go function that joins specs: join their texts with "; ".
 //
 // # Zones
 //
