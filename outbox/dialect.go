@@ -34,7 +34,7 @@ func (d Dialect) known() bool { return d >= Postgres && d <= SQLite }
 //go:embed schema
 var schema embed.FS
 
-// Schema returns the statements that make the table and its indexes, each of which does nothing if the table or index
+// Schema returns the statements that make the table and its indexes. A statement does nothing if its table or index
 // exists. The directory schema of this module has the same text as files for goose, golang-migrate and Atlas.
 func (d Dialect) Schema() string {
 	if !d.known() {

@@ -18,15 +18,15 @@
 //   - asynq has one task for a row: a repeated enqueue finds the task by its ID. A relay repeats an enqueue if it has died,
 //     or lost the database, before it marked the row. asynq keeps completed tasks for a minute, unless the task has an
 //     asynq.Retention or an asynq.TaskID, so the job is only enqueued again if no relay works for that long.
-//   - The rows of one key are enqueued in the order of their ids: each once asynq has the task of the row before it. A row
-//     that waits makes the later rows of its key wait, and no others. The key of a row is the key of Unique or Sequence, or
+//   - The rows of one key are enqueued in the order of their ids: each row once asynq has the task of the row before it. A
+//     row that waits makes the later rows of its key wait, and no others. The key of a row is the key of Unique or Sequence, or
 //     of the first lock of Carry.
 //   - Two transactions that write rows of one key at the same time have no fixed order: either job may come first. If both
 //     lock a row that they share before Enqueue, such as the customer's, the jobs have the order of the commits.
 //
 // # Who has the key
 //
-//	the key is taken        Unique, Sequence: at the relay              Carry, Sequence.Lock: before Enqueue
+//	the key is taken        Unique, Sequence: by the relay              Carry, Sequence.Lock: before Enqueue
 //	before the transaction  free                                        the request's
 //	Enqueue                 free                                        parked for the job
 //	rollback                free                                        parked; Reclaim gives it back
@@ -37,9 +37,9 @@
 //	  … and dies            the next relay goes on with the same key    the next relay goes on
 //	the job runs            as with handoff.Client.Enqueue              likewise; a lock that is gone is taken again
 //
-// Take the key at the relay, which is the default, if the order of jobs is what counts: a rollback then leaves nothing
-// behind, and Enqueue works while Redis is unreachable. Take a lock before the transaction and hand it over with Carry if a
-// second request must be refused at once, or if no other job may come between the request and its job.
+// Let the relay take the key, which is the default, if the order of jobs is what counts: a rollback then leaves nothing
+// behind, and Enqueue works while Redis is unreachable. Take a lock before the transaction and hand it over with Carry
+// if a second request must be refused at once, or if no other job may come between the request and its job.
 //
 // No lock has two holders in any of these cases. If a lock of Carry was freed before the relay came, the job takes the
 // key again when it runs, and waits while another caller has it: see worker.Config.OnLockLost. Row columns show the key of a lock
@@ -52,7 +52,7 @@
 //	  … Replace, KeepLast                   as with Enqueue. A row that Replace cannot put in the place of a running job waits
 //	handoff.Sequence                        the job gets a place in line
 //	  … a line with MaxWaiting jobs         the row waits
-//	the TaskID of another task              refused; the row's own task counts as enqueued
+//	a task has the TaskID already           refused, unless it is the row's own task: then the row counts as sent
 //	asynq.Unique, another task has it       the row counts as sent. Its column error says so
 //	ErrInvalid, such as a passed Deadline   refused
 //
@@ -62,9 +62,9 @@
 //
 // # A crash at each step
 //
-//	kill -9 of                                    what then
+//	kill -9 of                                    what happens then
 //	the application before COMMIT                 the database rolls back; for Carry see the table above
-//	the application after COMMIT                  the row is there, and the relay enqueues its task
+//	the application after COMMIT                  the row exists, and the relay enqueues its task
 //	the relay before the enqueue                  the next relay starts when the lease has ended, within ten seconds
 //	the relay after it has taken the key          the next relay finds the key taken by the same row, and enqueues the task
 //	the relay after the enqueue                   the next relay finds the task, and marks the row

@@ -187,10 +187,10 @@ func (b *Outbox) insert(ctx context.Context, tx Tx, job Job, task *asynq.Task, t
 	return err
 }
 
-// Reclaim gives the locks that Enqueue has parked back to their handles, after the transaction was rolled back, so that a
-// deferred Release frees them. For a job without parked locks it does nothing. Without Reclaim, as when the process dies,
-// the keeper of package worker frees the locks: it finds that their task does not exist, a minute or two after the
-// Enqueue. Errors, after which the locks stay parked:
+// Reclaim gives the locks that Enqueue has parked back to their handles, after the transaction was rolled back, so that
+// a deferred Release frees them. For a job without parked locks it does nothing. Without Reclaim, as when the process
+// dies, the keeper of package worker frees the locks: it finds that their task does not exist, a minute or two after
+// the Enqueue. After one of these errors the locks stay parked:
 //
 //	joblock.ErrBusy         the row is in the table: the transaction was committed, and the locks are the job's
 //	joblock.ErrUnavailable  the database or the locks' store has not answered; call again
