@@ -48,7 +48,7 @@
 //	POST /v1/force-release               operate  frees a key regardless of its holder; see Operators
 //	GET  /v1/jobs                        read     the jobs that have locks or wait for locks; /v1/jobs/{queue}/{id} is one
 //	GET  /v1/sequences                   read     the lines of jobs: which have halted, why, and how many wait
-//	POST /v1/jobs/{queue}/{id}/run       operate  runs a task again, or now; also …/cancel, …/drop and …/archive. See Operators
+//	POST /v1/jobs/{queue}/{id}/run       operate  runs a task again, or now; also …/cancel, …/drop, …/archive, …/annotate. See Operators
 //	GET  /v1/controls                    read     the pauses of keys, and the values of named limits
 //	POST /v1/pause                       operate  holds back the jobs of a key and of the keys below it
 //	POST /v1/resume-key                  operate  ends the pause of a key
@@ -113,13 +113,13 @@
 //	409     TASK_EXISTS                  enqueue: a task with this ID exists
 //	410     LOCK_LOST                    the lease had ended
 //	410     LOCK_ALREADY_RELEASED        the lock was released
-//	412     LOCK_OWNERSHIP_MISMATCH      force-release: the key has a different holding from If-Match
+//	412     LOCK_OWNERSHIP_MISMATCH      force-release: the present holding of the key is not the one in If-Match
 //	413     BODY_TOO_LARGE               the body has more than 65,536 bytes
 //	415     UNSUPPORTED_MEDIA_TYPE       the body is not application/json
 //	421     HOST_UNKNOWN                 the server is not reached under the name in Host; see Config.Hosts
 //	422     IDEMPOTENCY_MISMATCH         the Idempotency-Key came before, with other parameters
 //	428     PRECONDITION_REQUIRED        force-release without If-Match
-//	429     RATE_LIMITED                 the caller, or unknown callers at its address, send too much; with Retry-After
+//	429     RATE_LIMITED                 too many requests of the caller, or of unknown callers at its address; with Retry-After
 //	429     TOO_MANY_LOCKS               the caller has too many locks
 //	429     TOO_MANY_WAITS               the caller, or the server, waits for too many locks
 //	500     INTERNAL                     a fault of the server, which is in its log
@@ -161,9 +161,9 @@
 //
 // The routes for operators show what package joblock's Status, asynq and the scheduler report. GET changes nothing. No
 // answer has an owner token: owner is a digest. A caller with prefixes sees only keys that begin with one of them, and
-// must name one of them to list keys. For such a caller /v1/doctor checks only the servers and the events of its keys. Of
-// a task in another queue, a caller with queues sees only the name; so does a caller with prefixes of a task that carries
-// none of its keys.
+// must name one of them to list keys. For such a caller /v1/doctor checks only the servers and the events of its keys.
+// A caller with queues sees only the name of a task in another queue, and a caller with prefixes only the name of a
+// task that carries none of its keys.
 //
 // Every action has a reason, is recorded before it begins, and is refused if it cannot be recorded: see Config.Redis. A
 // forced release names the holding that the caller has seen, by an If-Match with the lock's ETag or with its fence in
@@ -258,14 +258,14 @@
 //	the time to read an answer or a line     10 s; one second for a line while the Server closes
 //	the headers                              16 KiB, 10 s; see HTTPServer
 //	requests of a principal                  Config.Rate and Config.Burst
-//	actions of a principal                   5 a second, 1,000 at once; those that are refused are recorded apart
+//	actions of a principal                   5 a second, 1,000 at once; refused actions are recorded separately
 //	lists, jobs, events and the doctor       20 a second of a principal, 40 at once; beyond that they wait, up to 10 s
 //	requests of a principal under way        Config.MaxWaitingEach and 256
 //	failed attempts to authenticate          10 a second for one address, 100 at once; known callers do not count
 //	answers and forms of unknown callers     512 at a time, 64 of one address; the oldest is cut off, with its connection
 //	connections, see HTTPServer              10,000; 500 over which no caller was admitted, of which the oldest is closed
 //	requests at a time over one connection   25
-//	HTTP/2 requests of unknown callers       1,024 over all connections; beyond, 8 over one, which is closed with the ninth
+//	HTTP/2 requests of unknown callers       1,024 over all connections; beyond that, a connection with more than 8 is closed
 //	a walk over jobs, waiters or the audit   2 s a page of jobs, 10 s otherwise; the answer says that there is more
 //	pages of web sites                       Config.Hosts, Origin and Sec-Fetch-Site: see below
 //	waits and streams                        Config.MaxWaiting, Config.MaxWaitingEach

@@ -19,7 +19,7 @@
 //	a lock while this process works          Hold: the server renews the lock as long as the stream is open
 //	a lock that outlives this process        Acquire, Renew, Park, Resume and Release, by token
 //	a job that runs under the lock           Enqueue
-//	what people on call see, and may do      Lock, Explain, Locks, …, ForceRelease, CronPause, …
+//	what people on call see, and may do      Lock, Explain, Locks, …; Act with a ForceRelease, a PauseCron, …
 //
 // # Several servers
 //
@@ -31,8 +31,8 @@
 //
 // # Objects
 //
-// Stable are the fields of the objects that calls return, Lock.Locked and CronJob.Runs. Other methods are for the
-// toolkit's own command and pages, and may change.
+// Of the objects that calls return, the fields and the methods Lock.Locked and CronJob.Runs are stable. The other
+// methods are for the toolkit's own command and pages, and may change.
 //
 // # For how long a lock can be trusted
 //
