@@ -1,5 +1,5 @@
-// Joblock is the command line of the toolkit: locks in Redis for shell scripts, for programs in other languages, and for
-// operators. Install it with
+// Joblock is the command line of the toolkit: locks in Redis for shell scripts, for programs in other languages, and
+// for operators. Install it with
 //
 //	go install github.com/joblock/toolkit/cmd/joblock@latest
 //	joblock help           lists the commands
@@ -30,7 +30,8 @@
 //	cron COMMAND           lists and controls cron jobs: ls, get, next, history, nodes, scopes; pause, resume,
 //	                       trigger, forget, backfill
 //	jobs COMMAND           shows the locks of asynq's tasks with the state of the tasks, and controls them: ls, get,
-//	                       sequences; run, cancel, drop, archive, skip
+//	                       sequences, pauses; run, cancel, drop, archive, skip, annotate, pause, resume
+//	limits [COMMAND]       lists and sets the limits that programs name: set, clear
 //	outbox                 lists how far behind the relays of outboxes are, and their errors
 //	doctor                 reports problems of servers, keepers, clocks, databases and cron nodes, and what to do
 //	export FILE            prints the Grafana dashboard, or the alerts for Prometheus
@@ -66,19 +67,19 @@
 // <(command): joblock reads each file once.
 //
 // # A lock server in place of Redis
+//
 // With --server URL the commands use a lock server ("joblock serve") instead of Redis. Several URLs, separated by commas,
 // are replicas. The bearer token comes from the file in --server-token-file, or in JOBLOCK_SERVER_TOKEN_FILE. --tls-ca,
 // --tls-cert and --tls-key then apply to the server. Flags about Redis, such as --prefix and --asynq, are refused: the
 // server's prefix applies.
 //
-//	the same        run, acquire, renew, release, park, resume, ping; ls, get, explain, waiters, permits, watch, top,
-//	                events, history, force-release, audit, doctor, outbox; jobs ls, get, run, cancel, drop and skip; cron ls, get, next, history, nodes, scopes,
-//	                pause, resume, trigger, backfill, forget
-//	with Redis only jobs sequences; a --share other than 0.25
-//	differs         the audit names the account of the caller, and says how a cron trigger has ended also without --wait; history has
-//	                the actions of operators for callers with the scope admin; --max-ttl of the server bounds --ttl; an acquire that waits
-//	                for longer than a minute, or of a permit, is not found again when its answer is lost: such a lock ends
-//	                with its lease
+//	the same         run, acquire, renew, release, park, resume, ping; ls, get, explain, waiters, permits, watch, top,
+//	                 events, history, force-release, audit, doctor, outbox; all commands of jobs, limits and cron
+//	with Redis only  the flag --payload; a --share other than 0.25
+//	different        the audit names the account of the caller, and says how a cron trigger has ended even without --wait;
+//	                 history shows the actions of operators only to callers with the scope admin; the server's --max-ttl
+//	                 bounds --ttl. An acquire that may wait for longer than a minute, or that takes a permit, is not found
+//	                 again if its answer is lost: that lock ends with its lease
 //
 // # Tokens
 //

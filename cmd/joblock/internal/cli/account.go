@@ -65,18 +65,18 @@ func newTokenNew() *cobra.Command {
 		Long: `New makes a bearer token for a caller of "joblock serve", and the account that goes with it. The account has a digest of
 the token instead of the token itself. The token is shown once and cannot be shown again.
 
-The token is the first line of the standard output, or goes into --out, a new file for its owner alone. The account is
-the second line: put it into the list of the file of accounts. With --accounts, new puts it there itself. A server that
-runs reads the changed file within a second.
+The token is the first line of the standard output, or goes into the file --out, which is new and which only its owner
+can read. The account is the second line: add it to the list in the accounts file. With --accounts, new adds it there
+itself. A running server reads the changed file within a second.
 
 Scopes: read (see locks, jobs and cron jobs), lock (take and release locks), enqueue (enqueue tasks with locks), operate
 (free locks of others), cron (pause and trigger cron jobs), admin (everything).
 
 Exit codes:
   0   the token was made
-  64  wrong usage; the file of accounts is bad, or has the name already
+  64  wrong usage; the accounts file is invalid, or already has the name
   70  a file could not be written
-  75  another joblock changes the file of accounts`,
+  75  another joblock process is changing the accounts file`,
 		Example: `  joblock token new --name billing --scopes lock,read --prefixes billing: --accounts accounts.json --out billing.token
   joblock token new --name ci --scopes lock --expires 720h`,
 		Args: exactly(),
@@ -88,8 +88,8 @@ Exit codes:
 	f.StringSliceVar(&o.prefixes, "prefixes", nil, "`PREFIX,...`: only keys that begin with one of these, such as billing: with its colon (default: all keys)")
 	f.StringSliceVar(&o.queues, "queues", nil, "`QUEUE,...`: tasks only in these queues of asynq (default: all queues)")
 	f.StringVar(&o.expires, "expires", "", "`TIME` at which the rights end: a length of time from now such as 720h, a day, or RFC 3339 (default: never)")
-	f.StringVar(&o.accounts, "accounts", "", "add the account to `FILE`, which is made if it is not there")
-	f.StringVar(&o.out, "out", "", "write the token into `FILE`, which must not be there")
+	f.StringVar(&o.accounts, "accounts", "", "add the account to `FILE`, which is created if it does not exist")
+	f.StringVar(&o.out, "out", "", "write the token into `FILE`, which must not exist")
 	return cmd
 }
 

@@ -38,16 +38,16 @@ func newAcquire(s *server) *cobra.Command {
 		Use:   "acquire KEY --ttl DURATION [flags]",
 		Short: "take a lock in a script, and get its token",
 		Long: `Acquire takes the lock on KEY, and writes the token of the lock. With the token a script renews the lock, releases it,
-or hands it over to a job. The token is a secret: its owner has the lock.
+or hands it over to a job. The token is a secret: a program that has the token has the lock.
 
 Only "joblock renew" renews the lock. After --ttl without a renewal the lock is lost, and another holder may have
 it. To run one command under a lock, use "joblock run", which renews the lock and ends the command before the lock is
 lost.
 
-With --token-file, the token is in FILE before Redis is asked. After exit code 69, or if joblock was killed, the same
-command finds out whether the lock was taken, and takes it only once. The file that "acquire" has left may be empty,
-or may be gone, if the lock was not taken. Without --token-file, a lock whose answer was lost is released again, or
-ends after --ttl.
+With --token-file, the token is written to FILE before Redis is called. After exit code 69, or if joblock was killed,
+the same command finds out whether the lock was taken, and takes it only once. If the lock was not taken, FILE may be
+left empty, or may be removed. Without --token-file, a lock whose answer was lost is released again, or ends after
+--ttl.
 
 KEY is any text without control characters. A % in KEY is followed by two upper-case hexadecimal digits.
 
@@ -56,7 +56,7 @@ Exit codes:
   64        wrong usage; FILE has a token already
   69        Redis did not answer; whether the lock is taken is unknown
   75        another holder has the lock (--no-wait), or had it throughout --wait; -E sets another code
-  77        Redis does not let this user in, or does not let this user do that
+  77        Redis refused the login of this user, or the user lacks a permission
   128+n     the signal n ended the wait`,
 		Example: `  joblock acquire export:acct-7 --ttl 5m --wait 10m --token-file "$token" || exit
   token=$(joblock acquire --no-wait --ttl 1m nightly) || exit 0

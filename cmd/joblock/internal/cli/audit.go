@@ -19,7 +19,7 @@ func newAudit(s *server) *cobra.Command {
 		Short: "list what operators have done, by whom and why, the newest first",
 		Long: `Audit lists what operators have done to locks, to cron jobs and to tasks of asynq, the newest first: "force-release",
 "cron pause" and the others, "jobs drop" and the others, and the actions of the lock server. Redis keeps the latest
-100,000 records, which is about 50,000 actions, and apart from them 10,000 refusals. What programs do by themselves is not
+100,000 records, which is about 50,000 actions, and in addition 10,000 refusals. What programs do by themselves is not
 recorded.
 
 With KEY, audit lists only the actions on that lock and on the tasks that carry it, on that cron job (NAME) or on that
@@ -32,14 +32,14 @@ The column OUTCOME is one of:
   done     the action took effect
   refused  nothing was changed: -o wide says why
   asked    the request was passed on, and its outcome was not awaited
-  failed   it was begun, and failed
+  failed   the action began, and failed
   unknown  Redis did not answer, or the outcome is not recorded, or not recorded yet
 
 Exit codes:
-  0   the record was read, even if nothing is on record
+  0   the record was read, even if it has no such actions
   64  wrong usage
   69  Redis did not answer; the list is not complete
-  77  Redis does not let this user in, or does not let this user do that`,
+  77  Redis refused the login of this user, or the user lacks a permission`,
 		Example: `  joblock audit
   joblock audit export:acct-7 --since 24h
   joblock audit exports/41 -o json`,

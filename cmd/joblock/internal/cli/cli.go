@@ -44,7 +44,7 @@ Exit codes:
   69        Redis did not answer; whether the call took effect is unknown
   70        a fault of joblock itself
   75        another holder has the lock; the same call may succeed later
-  77        Redis does not let this user in, or does not let this user do that
+  77        Redis refused the login of this user, or the user lacks a permission
   79        the lock was lost: the lease had ended; with "run", before the command had ended
   126, 127  run: the command cannot be executed; there is no such command
   128+n     the signal n ended the command, or ended the wait for the lock`,

@@ -15,7 +15,7 @@ import (
 type confirmation struct{ yes bool }
 
 func (c *confirmation) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask; without a terminal nothing is done without --yes")
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask for confirmation; required without a terminal")
 }
 
 // confirm prints what is about to happen and, unless --yes was given, asks the user to type want. It returns an error if

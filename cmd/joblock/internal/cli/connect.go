@@ -73,16 +73,16 @@ func (s *server) flags(f *pflag.FlagSet) {
 	s.set = f
 	f.StringVarP(&s.url, "redis", "r", "", "`URL` of the Redis: redis://, rediss://, redis-sentinel://, redis-cluster:// or unix:// (default $"+envRedis+", else "+defaultURL+")")
 	f.StringVar(&s.passwordFile, "redis-password-file", "", "`FILE` with the password of the Redis user (default $"+envPasswordFile+")")
-	f.StringVar(&s.sentinelUser, "sentinel-user", "", "`NAME` of the user at the Sentinels, if they ask for a user")
+	f.StringVar(&s.sentinelUser, "sentinel-user", "", "`NAME` of the user at the Sentinels, if they require one")
 	f.StringVar(&s.sentinelFile, "sentinel-password-file", "", "`FILE` with the password at the Sentinels (default $"+envSentinelFile+")")
-	f.StringArrayVar(&s.asynq, "asynq", nil, "`URL` of a database of asynq, if asynq is elsewhere; may be repeated (default $"+envAsynq+", else --redis)")
+	f.StringArrayVar(&s.asynq, "asynq", nil, "`URL` of a database of asynq, if that is not where the locks are; may be repeated (default $"+envAsynq+", else --redis)")
 	f.StringVar(&s.ca, "tls-ca", "", "`FILE` with the certificates that the servers' certificates are checked against (default: those of the system)")
 	f.StringVar(&s.cert, "tls-cert", "", "`FILE` with the certificate of this client")
 	f.StringVar(&s.key, "tls-key", "", "`FILE` with the key of --tls-cert")
 	f.StringVar(&s.apiURL, "server", "", "`URL` of a lock server (\"joblock serve\"), in place of --redis; several with commas are replicas (default $"+envServer+")")
 	f.StringVar(&s.apiToken, "server-token-file", "", "`FILE` with the bearer token for --server (default $"+envServerToken+")")
-	f.StringVar(&s.prefix, "prefix", keyspace.DefaultPrefix, "what stands before every key in Redis")
-	f.DurationVar(&s.timeout, "timeout", 3*time.Second, "after how long without an answer of Redis to give up, from 1ms to 1h")
+	f.StringVar(&s.prefix, "prefix", keyspace.DefaultPrefix, "beginning of every key in Redis")
+	f.DurationVar(&s.timeout, "timeout", 3*time.Second, "how long to wait for an answer from Redis, from 1ms to 1h")
 }
 
 // given returns the first of these flags that the user has set, with its dashes; "" if none was set.

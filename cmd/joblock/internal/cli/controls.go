@@ -17,9 +17,10 @@ func newJobsPause(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause KEY",
 		Short: "hold back all jobs of a key, and of the keys below it",
-		Long: `Pause holds back all jobs with a lock on KEY or on a key below it, one that begins with KEY and ":". With KEY tenant:42 these are
-the jobs of tenant:42 and tenant:42:export, but not those of tenant:421. Unique jobs, jobs of sequences, jobs that carry locks
-and tasks of WithoutOverlapping are held back. Jobs that run go on, and jobs are still enqueued.
+		Long: `Pause holds back all jobs with a lock on KEY or on a key below it, one that begins with KEY and ":". With KEY
+tenant:42 these are the jobs of tenant:42 and tenant:42:export, but not those of tenant:421. Unique jobs, jobs of
+sequences, jobs that carry locks and tasks of WithoutOverlapping are held back. Running jobs go on, and new jobs can
+still be enqueued.
 
 A job that is held back occupies no worker, is charged no retry, and keeps its locks and its place in line. The pause reaches all
 workers within a second. It ends with "joblock jobs resume", or by itself after --for. A second pause of KEY replaces the
@@ -46,8 +47,8 @@ func newJobsResume(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume KEY",
 		Short: "end the pause of a key: its jobs start",
-		Long: `Resume ends the pause of KEY. The jobs that were held back start, in the order in which they came, each as far as its own key or
-limit allows. Pauses of keys above or below KEY stay.
+		Long: `Resume ends the pause of KEY. The jobs that were held back start, in the order in which they came, each as soon as its
+own key or limit allows. Pauses of keys above or below KEY stay.
 
 Exit codes in addition to those of "joblock help":
   1   KEY itself is not paused: nothing was changed`,
@@ -66,7 +67,7 @@ func newJobsPauses(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pauses",
 		Short: "list the paused keys: who has paused them, why and until when",
-		Long: `Pauses lists the paused keys. HELD BACK is how many jobs have come so far and wait for the end of the pause; jobs behind them in the
+		Long: `Pauses lists the paused keys. HELD BACK is how many jobs wait for the end of the pause so far; jobs behind them in the
 lines of their own keys do not count. A pause that has ended is listed as "ends" until its jobs have started.`,
 		Example: `  joblock jobs pauses
   joblock jobs pauses -o json`,
@@ -145,8 +146,9 @@ func newLimitsSet(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set NAME N",
 		Short: "set the value of a named limit, from 1 to 1000000",
-		Long: `Set sets the value of a limit for all programs that use its name. They use it within a second. Jobs that run go on. A limit
-of jobs at a time is 256 at most. To start no more jobs at all, pause their key: "joblock jobs pause --help".`,
+		Long: `Set sets the value of a limit for all programs that use its name. They use it within a second. Running jobs go on. A
+limit on jobs at a time can be at most 256. To start no more jobs at all, pause their key: "joblock jobs pause
+--help".`,
 		Example: `  joblock limits set provider-acme 2 --reason "acme throttles us"`,
 		Args:    exactly("NAME", "N"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -165,7 +167,7 @@ func newLimitsClear(s *server) *cobra.Command {
 	var who actorFlags
 	cmd := &cobra.Command{
 		Use:   "clear NAME",
-		Short: "give a named limit the value in the code again",
+		Short: "remove the value set for a named limit, so that the value in the code applies again",
 		Long: `Clear removes the value that an operator has set for a limit. The programs use the value in their code again.
 
 Exit codes in addition to those of "joblock help":

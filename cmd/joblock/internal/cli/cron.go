@@ -35,11 +35,10 @@ func newCron(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cron",
 		Short: "see and control cron jobs",
-		Long: `See and steer the jobs of package scheduler, from any machine that reaches the Redis of the locks.
+		Long: `See and control the jobs of package scheduler, from any machine that reaches the Redis of the locks.
 
 A scope is the name that an application has given to its jobs: scheduler.Config.Scope. "joblock cron scopes" lists the
-scopes. Without --scope and $` + envScope + `, "ls" and "nodes" show all scopes, and the other commands take the only scope
-that there is.`,
+scopes. Without --scope and $` + envScope + `, "ls" and "nodes" show all scopes, and the other commands use the only scope that exists.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {

@@ -23,7 +23,7 @@ func newCronLs(c *cronServer) *cobra.Command {
 		Short:   "list jobs: state, next tick, latest run, who has them",
 		Long: `Ls lists the jobs of a scope, or of all scopes: those that any node has had in the last year, until "cron forget".
 
-The column STATE is the first that fits of:
+The column STATE is the first of these that applies:
   running   a run has begun and has not ended
   paused    ticks are skipped: "cron get" says who has paused the job, and why
   overdue   a tick has come more than a minute ago, and no node has claimed the tick
@@ -31,14 +31,15 @@ The column STATE is the first that fits of:
   ended     the spec has no more ticks
   idle      the job waits for its next tick
 
-The column LAST FAILURE is when the latest run on record began that has failed or was lost, also if later ones went well.
-The column RESULT of a job that enqueues tasks is "enqueued" at best: how its tasks end is in their queue.
-The column TROUBLE has what a person should look at: overrun (a run ignores the end of its context), stuck (for 10 minutes
-at least, three ticks or more were skipped as overlapped, one after the other), failed, lost or died (the latest run),
-overdue, paused, deserted, contested (nodes disagree about the spec, or two definitions take turns), clock (the store's clock was set back), problem. "cron get" says more.
+The column LAST FAILURE has the time at which the latest recorded run that failed or was lost began, even if later runs
+succeeded. The column RESULT shows at best "enqueued" for a job that enqueues tasks: how the tasks end is in their queue.
+The column TROUBLE has what a person should look at: overrun (a run ignores the end of its context), stuck (at least three
+ticks in a row, over at least 10 minutes, were skipped as overlapped), failed, lost or died (the latest run), overdue,
+paused, deserted, contested (nodes disagree about the spec, or two definitions alternate), clock (the store's clock was
+set back), problem (the job cannot be shown). "cron get" shows more.
 
 Exit codes in addition to those of "joblock help":
-  1  with --check: a job has a trouble`,
+  1  with --check: a job has trouble`,
 		Example: `  joblock cron ls
   joblock cron ls --scope shop -o wide
   joblock cron ls --troubled --check   # for monitoring`,
@@ -66,7 +67,7 @@ Exit codes in addition to those of "joblock help":
 				return err
 			}
 			if troubled && len(well) > 0 {
-				p.none("none of %s has a trouble", plural(len(well), "job"))
+				p.none("none of %s has trouble", plural(len(well), "job"))
 			} else {
 				p.none("no cron job is on record")
 			}
@@ -75,14 +76,14 @@ Exit codes in addition to those of "joblock help":
 				ill = len(jobs)
 			}
 			if check && ill > 0 {
-				return &exitError{exitNo, fmt.Errorf("%s with a trouble", plural(ill, "job"))}
+				return &exitError{exitNo, fmt.Errorf("%s with trouble", plural(ill, "job"))}
 			}
 			return nil
 		},
 	}
 	o.flags(cmd.Flags())
-	cmd.Flags().BoolVar(&troubled, "troubled", false, "only jobs with a trouble")
-	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if a job has a trouble")
+	cmd.Flags().BoolVar(&troubled, "troubled", false, "only jobs with trouble")
+	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if a job has trouble")
 	return cmd
 }
 
@@ -99,8 +100,8 @@ latest run. With --runs it looks at failures before that, too, as far as they ar
 
 Exit codes in addition to those of "joblock help":
   1  there is no such job
-  1  with --check: the job has a trouble. The standard error says which: the latest run, or one of --runs, failed or was
-     broken off, a tick is overdue, the job is paused, no node has the job, two definitions take turns, or the clock was set back`,
+  1  with --check: the job has trouble. The standard error says which: the latest run, or one of --runs, failed or was
+     broken off, a tick is overdue, the job is paused, no node has the job, two definitions alternate, or the clock was set back`,
 		Example: `  joblock cron get rollup
   joblock cron get rollup --check -o name || page-on-call
   joblock cron get rollup --check --runs 20 -o name`,
@@ -125,18 +126,18 @@ Exit codes in addition to those of "joblock help":
 					return err
 				}
 				if check && len(j.Troubles) > 0 {
-					return &exitError{exitNo, fmt.Errorf("the job %q has a trouble: %s", j.Name, troubleTexts(j))}
+					return &exitError{exitNo, fmt.Errorf("the job %q has trouble: %s", j.Name, troubleTexts(j))}
 				}
 				if text := badRuns(j, runs); check && text != "" {
-					return &exitError{exitNo, fmt.Errorf("the job %q has a trouble: %s", j.Name, text)}
+					return &exitError{exitNo, fmt.Errorf("the job %q has trouble: %s", j.Name, text)}
 				}
 				return nil
 			})
 		},
 	}
 	o.flags(cmd.Flags())
-	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if the job has a trouble")
-	cmd.Flags().IntVar(&runs, "runs", 1, "with --check: look at the latest `N` runs that are over")
+	cmd.Flags().BoolVar(&check, "check", false, "exit with 1 if the job has trouble")
+	cmd.Flags().IntVar(&runs, "runs", 1, "with --check: look at the latest `N` runs that have ended")
 	return cmd
 }
 
@@ -305,8 +306,8 @@ func newCronNodes(c *cronServer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "list the nodes that are up",
-		Long: `Nodes lists the processes that execute jobs. A node that was stopped is gone at once, a node that has died after 90
-seconds.`,
+		Long: `Nodes lists the processes that execute jobs. A node that was stopped disappears at once, and a node that has died
+after 90 seconds.`,
 		Example: `  joblock cron nodes --scope shop`,
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

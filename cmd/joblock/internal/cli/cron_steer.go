@@ -21,14 +21,14 @@ func newCronPause(c *cronServer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pause NAME... | --all",
 		Short: "skip the ticks of jobs until \"cron resume\"",
-		Long: `Pause skips the ticks of jobs, from the next tick on. Runs that go on are not stopped. Ticks that come during the
-pause stay skipped. "cron get" shows the reason and who has paused the job.
+		Long: `Pause skips the ticks of jobs, from the next tick on. Runs that have begun go on. Ticks that come during the pause
+stay skipped. "cron get" shows the reason and who has paused the job.
 
-A job that is paused already stays so, since then: a new --reason replaces the reason of the pause. Without a new reason
+A job that is already paused keeps its pause; a new --reason replaces the reason of the pause. Without a new reason
 nothing is changed or recorded, and pause exits with 0.
 
-With --all, pause skips the ticks of all jobs of the scope, also of jobs that are deployed later. Only --all asks before
-it acts: you type the scope, or give --yes.`,
+With --all, pause skips the ticks of all jobs of the scope, including jobs that are deployed later. Only --all asks
+for confirmation: you type the scope, or give --yes.`,
 		Example: `  joblock cron pause rollup --reason "migration of the ledger, until 14:00 UTC"
   joblock cron pause --scope shop --all --reason "database is read-only"`,
 		Args: namesOrAll(&everything),
@@ -69,7 +69,7 @@ it acts: you type the scope, or give --yes.`,
 		},
 	}
 	who.flags(cmd)
-	cmd.Flags().BoolVar(&everything, "all", false, "pause all jobs of the scope, also later ones")
+	cmd.Flags().BoolVar(&everything, "all", false, "pause all jobs of the scope, including later ones")
 	ask.flags(cmd)
 	cmd.Flags().Lookup("yes").Usage = "with --all: do not ask; without a terminal --all does nothing without --yes"
 	return cmd
@@ -179,14 +179,15 @@ func newCronTrigger(c *cronServer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trigger NAME",
 		Short: "run a job once, now; with --wait, follow the run to its end",
-		Long: `Trigger makes a node that has the job run it once, within scheduler.Config.Sync (10 s by default), also while the job
+		Long: `Trigger makes a node that has the job run it once, within scheduler.Config.Sync (10 s by default), even while the job
 is paused. The ticks of the job do not change. If the job is running, the new run follows the running one. Triggers
 that wait at the same time lead to one run.
 
-Without --wait, trigger only asks: the run has not begun when trigger returns. With --wait, trigger waits for the end of
-the run and prints the run; the run of a job that enqueues a task ends before its task does. "joblock audit" says how the
-run has ended, "done" or "failed", or "asked" if it has enqueued a task, after --wait, or if a lock server was asked: the
-server follows the run, for a day at most, 100 runs at a time, and until it is stopped. Otherwise it says "asked", and "joblock cron get" shows how the run has ended.
+Without --wait, trigger only asks: the run has not begun when trigger returns. With --wait, trigger waits for the end
+of the run and prints the run; the run of a job that enqueues a task ends before its task does. After --wait, or with
+--server, "joblock audit" says how the run has ended: "done" or "failed", or "asked" if it has enqueued a task. A lock
+server follows at most 100 runs at a time, each for at most a day, and none after it is stopped. In all other cases
+the audit says "asked", and "joblock cron get" shows how the run has ended.
 
 Exit codes in addition to those of "joblock help":
   1    there is no such job; with --wait: the run has ended, and its state is neither "done" nor "enqueued"
@@ -268,7 +269,7 @@ func newCronForget(c *cronServer) *cobra.Command {
 later, it is a new job, whose ticks count from then on.
 
 Exit codes in addition to those of "joblock help":
-  1   there is no such job, or the name that was typed is another one
+  1   there is no such job, or another name was typed
   75  a node that is up has the job, or the job is being executed: nothing was removed`,
 		Example: `  joblock cron forget old-rollup
   joblock cron forget old-rollup --yes   # in scripts`,
@@ -313,14 +314,14 @@ tick was run before or not: at most 10,000 ticks. Ticks that are due go first. A
 get" shows how far it has come.
 
 A time is like 2026-11-22, 2026-11-22T14:00 or 2026-11-22T14:00:00Z. A time without a zone is in the zone of the job's
-spec. A day as --to is in the range.
+spec. If --to is a day, the range includes that day.
 
 With --wait, backfill waits for the end of the backfill and prints how it went. Without --from and --to, it waits for the
 backfill that the job has.
 
 Exit codes in addition to those of "joblock help":
-  1    there is no such job, or the name that was typed is another one; with --wait: the job has no backfill, or not all
-       ticks of the range are done
+  1    there is no such job, or another name was typed; with --wait: the job has no backfill, or not all ticks of the
+       range are done
   75   the job has a backfill that has not ended; with --wait: the backfill has not ended within --within, and goes on
   130  with --wait: Ctrl-C has ended the wait; the backfill goes on`,
 		Example: `  joblock cron backfill rollup --from 2026-11-20 --to 2026-11-22 --wait

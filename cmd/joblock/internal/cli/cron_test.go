@@ -73,7 +73,7 @@ func TestCronIsSeen(t *testing.T) {
 	if ill := p.do("cron", "ls", "--troubled", "--no-headers").wants(0); strings.Count(ill.out, "\n") != 1 || !strings.HasPrefix(ill.out, "broken ") {
 		t.Errorf("troubled: %q", ill.out)
 	}
-	p.do("cron", "ls", "--check").wants(exitNo, "1 job with a trouble")
+	p.do("cron", "ls", "--check").wants(exitNo, "1 job with trouble")
 	p.do("cron", "get", "broken").wants(0, "no such table \\x1b[31m", "NODES", "n1")
 	p.do("cron", "get", "broken", "--check", "-o", "name").wants(exitNo, "broken\n", "failed on n1")
 	p.do("cron", "get", "rollup", "--check").wants(0, "at 02:30 every day, Europe/Berlin", "POLICIES", "ticks that come during a run are skipped; of missed", "1 done").lacks("TROUBLE")

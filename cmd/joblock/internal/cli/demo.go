@@ -28,15 +28,15 @@ look:
   stuck:invoices    its job does not end
   reindex:catalog   hangs every two minutes, until its lock is forced
 
-"joblock cron ls" has cron jobs, of which "rates" fails now and then; "joblock events" and "joblock audit" have
-what happens, and what was done about it.
+"joblock cron ls" has cron jobs, of which "rates" fails now and then; "joblock events" and "joblock audit" show what
+happens, and what was done about it.
 
 Only this machine can reach the Redis, which has no password.
 
 Exit codes:
   0   a signal has ended demo
   64  wrong usage
-  70  the demo did not start, or not all of it ended`,
+  70  the demo did not start, or parts of it did not end`,
 		Example: `  joblock demo
   joblock demo --port 6399`,
 		Args: exactly(),

@@ -20,8 +20,9 @@ func newDoctor(s *server) *cobra.Command {
 		Use:   "doctor",
 		Short: "say what is wrong, what it means, and what to do",
 		Long: `Doctor looks for what endangers locks, jobs and cron jobs: at the servers of the locks (eviction, persistence, rights,
-clocks, versions), at the keepers, at the databases of asynq, at sequences that have halted and lines of more than 100, at the
-nodes and jobs of all schedulers, and at what the journal has of the last hour: a note says what has happened three times or more, also if it has stopped.
+clocks, versions), at the keepers, at the databases of asynq, at sequences that have halted and lines of more than
+100, at the nodes and jobs of all schedulers, and at the last hour of the journal: a note says what has happened three
+times or more, even if it no longer happens.
 
 Monitoring needs two commands: "joblock doctor --strict", and "joblock jobs ls --suspects --check", which looks at the
 lock of each job. "joblock cron ls --check" is for cron jobs alone, and also exits with 1 if a job is paused.
@@ -32,16 +33,18 @@ A finding is one of:
   note     good to know; also what doctor was not allowed to look at
 
 Doctor takes one lock at a key of its own, and changes nothing else. It needs no more rights than a program that uses
-locks. For people the first line says whether the servers keep locks safe, and why: "yes", "no", "unknown" if something
-could not be looked at, or "yes, but" with the event that frees held locks, and how often to expect it: of a Redis that
-keeps nothing on disk, "yes, but a restart of Redis, which is routine, frees held locks". A keeper, a cron job or a queue that is not well
-endangers no lock. What was looked at and is well stands in one line on the standard error; -o wide has a row for each
-with what was found. With -o json: {"v":1, "safe": {"word", "because", "subject", "node"}, "items": [findings],
+locks. In the formats for people the first line says whether the servers keep locks safe, and why: "yes", "no",
+"unknown" if something could not be checked, or "yes, but" with the event that frees held locks, and how often to
+expect it. For a Redis that keeps nothing on disk the line is "yes, but a restart of Redis, which is routine, frees
+held locks". Problems of keepers, cron jobs and queues do not count here, because they endanger no lock. What was
+checked and is well is in one line on the standard error; -o wide has a row for each, with what was found.
+
+With -o json: {"v":1, "safe": {"word", "because", "subject", "node"}, "items": [findings],
 "checks": [{"status", "subject", "node", "found"}]}, where a status is one of the three above, or "well". If a finding
 decides whether locks are safe, "subject" and "node" in "safe" are those of the finding.
 
 Exit codes in addition to those of "joblock help":
-  1  there is a fault; with --strict: or a warning`,
+  1  there is a fault or, with --strict, a warning`,
 		Example: `  joblock doctor
   joblock doctor --strict -o json   # for monitoring
   joblock doctor --asynq redis://queues:6379/1 --asynq redis://queues:6379/2`,

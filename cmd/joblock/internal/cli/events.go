@@ -31,15 +31,16 @@ for, ticks that failed, and so on. By default programs do not write down what is
 events or as many as the programs have asked for. Without a program that keeps a journal, there are no events; "watch"
 shows what happens to locks without one.
 
-With KEY, events lists only what has happened to that key, its permits and its slots. With --follow, events prints what
-happens from now on, or from --since on, the oldest first. If Redis has forgotten some of that, there is an event of the
-kind "gap". While Redis does not answer, --follow says so once and tries again. INT, TERM and HUP end it.
+With KEY, events lists only what has happened to that key, its permits and its slots. With --follow, events prints
+what happens from now on, or from --since on, the oldest first. If Redis no longer has some of these events, an event
+of the kind "gap" takes their place. While Redis does not answer, --follow says so once and tries again. INT, TERM and
+HUP end it.
 
 Exit codes:
   0      the journal was read, even if it has no such events
   64     wrong usage
   69     Redis did not answer; the list is not complete
-  77     Redis does not let this user in, or does not let this user do that
+  77     Redis refused the login of this user, or the user lacks a permission
   128+n  the signal n ended --follow`,
 		Example: `  joblock events --since 1h
   joblock events --kind lost,forced
@@ -96,7 +97,7 @@ Exit codes:
 	}
 	f := cmd.Flags()
 	f.StringVar(&q.Prefix, "under", "", "only events of keys that begin with `PREFIX`")
-	f.StringSliceVar(&kinds, "kind", nil, "only events of these `KINDS`, with commas between: lost, forced, \"gave up\", \"cron failed\", ...")
+	f.StringSliceVar(&kinds, "kind", nil, "only events of these `KINDS`, separated by commas: lost, forced, \"gave up\", \"cron failed\", ...")
 	f.StringVar(&q.Scope, "scope", "", "only events of cron jobs of this `SCOPE`")
 	f.StringVar(&q.Name, "cron", "", "only events of the cron job `NAME`")
 	f.StringVar(&since, "since", "", "only events of the last `TIME`, such as 24h, or since a time (default: all)")
@@ -217,7 +218,7 @@ Exit codes:
   0   the records were read, even if they have nothing of KEY
   64  wrong usage
   69  Redis did not answer
-  77  Redis does not let this user in, or does not let this user do that`,
+  77  Redis refused the login of this user, or the user lacks a permission`,
 		Example: `  joblock history export:acct-7
   joblock history export:acct-7 --since 24h -o json`,
 		Args: exactly("KEY"),
@@ -255,7 +256,7 @@ Exit codes:
 			})
 		},
 	}
-	cmd.Flags().StringVar(&since, "since", "", "only of the last `TIME`, such as 24h, or since a time (default: all)")
+	cmd.Flags().StringVar(&since, "since", "", "only what happened in the last `TIME`, such as 24h, or since a time (default: all)")
 	cmd.Flags().IntVar(&most, "limit", 50, fmt.Sprintf("print at most `N` lines, from 1 to %d", mostHistory))
 	out.flags(cmd.Flags())
 	return cmd

@@ -23,14 +23,15 @@ and what an operator may do, the mildest first, each with its command.
 
 Explain changes nothing. If asynq uses a different Redis from the locks, --asynq says which.
 
-With -o json: {"v":1, "key", "text": [sentences], "frees": {"by", "text", "latest", "within_ms", "if"},
-"actions": [{"name", the arguments "key", "fence", "job", "step", "effect", "danger"}], "lock", "acts"}. The sentences are for people, and change.
+With -o json: {"v":1, "key", "text": [sentences], "frees": {"by", "text", "latest", "within_ms", "if"}, "actions":
+[{"name", the arguments "key", "fence", "job", "step", "effect", "danger"}], "lock", "acts"}. The sentences are for
+people, and may change.
 
 Exit codes:
   0   the key was read
   64  wrong usage
   69  Redis did not answer
-  77  Redis does not let this user in, or does not let this user do that`,
+  77  Redis refused the login of this user, or the user lacks a permission`,
 		Example: `  joblock explain export:acct-7
   joblock explain export:acct-7 -o json
   joblock explain --asynq redis://queues.example:6379/2 export:acct-7`,

@@ -18,7 +18,8 @@ func newExport() *cobra.Command {
   grafana  a dashboard for Grafana 10 or later, as JSON, to be imported
   alerts   alerts for Prometheus 2.42 or later, as YAML, for rule_files
 
-Both are about the metrics that processes and lock servers have; docs/monitoring.md describes them. Export asks no Redis.
+Both are about the metrics of processes and lock servers, which docs/monitoring.md describes. Export does not connect
+to Redis.
 
 Exit codes:
   0   the file was printed

@@ -37,9 +37,9 @@ func newForceRelease(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "force-release [flags] KEY",
 		Short: "free a key that is held, after a look at what will happen",
-		Long: `Force-release frees KEY from any holder. The next in line has the key in the same step. A command
-under "joblock run" is killed at once (SIGKILL), with no time to clean up. Any other holder that lives is not stopped: it
-notices at its next renewal, and until then two may work at the same time.
+		Long: `Force-release frees KEY from any holder. The next in line gets the key in the same step. A command under "joblock run"
+is killed at once (SIGKILL), with no time to clean up. Any other live holder is not stopped: it notices at its next
+renewal, and until then two holders may work at the same time.
 
 If KEY is that of a limit, force-release frees nothing, and shows the command for each permit that is taken.
 
@@ -55,11 +55,11 @@ reserved for a job, or whose holder has died.
 
 Exit codes:
   0   the key was freed
-  1   nothing was freed: the key is free, has another fence by now, or you have typed something else
+  1   nothing was freed: the key is free, has another fence by now, or you have typed another text
   64  wrong usage; --fence or --yes is missing
   69  Redis did not answer; unless the message says that nothing was freed, this is unknown
   75  with --if-idle: work is running under the lock; nothing was freed
-  77  Redis does not let this user in, or does not let this user do that`,
+  77  Redis refused the login of this user, or the user lacks a permission`,
 		Example: `  joblock force-release export:acct-7
   joblock force-release --fence 1763612345678901 --reason "host is gone, INC-7" export:acct-7
   joblock force-release --fence 1763612345678901 --reason "cleanup" --if-idle --yes export:acct-7`,
@@ -73,7 +73,7 @@ Exit codes:
 	f.Int64Var(&o.fence, "fence", 0, "the `FENCE` of the holding that you mean, as \"joblock get\" shows it")
 	f.StringVar(&o.reason, "reason", "", "`TEXT` for others that says why, from 1 to 256 bytes")
 	f.BoolVar(&o.ifIdle, "if-idle", false, "free the key only while no holder runs under the lock")
-	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask for confirmation")
 	o.flags(f)
 	return cmd
 }

@@ -34,7 +34,7 @@ Exit codes:
   1   with --locked: the lock is free or, if KEY is that of a limit, no permit is taken
   64  wrong usage
   69  Redis did not answer
-  77  Redis does not let this user in, or does not let this user do that`,
+  77  Redis refused the login of this user, or the user lacks a permission`,
 		Example: `  joblock get export:acct-7
   joblock get export:acct-7 -o json
   joblock get --locked -o name export:acct-7 || echo free`,

@@ -20,8 +20,8 @@ import (
 func newJobs(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "jobs",
-		Short: "show the locks of jobs with the state of their tasks, and steer tasks",
-		Long: `Show which jobs have locks or wait for one, joined with what asynq knows of their tasks, and steer these tasks.
+		Short: "show the locks of jobs with the state of their tasks, and control tasks",
+		Long: `Show which jobs have locks or wait for one, together with what asynq knows of their tasks, and control these tasks.
 
 The databases of asynq are that of --redis, or those of --asynq.`,
 		Args: cobra.ArbitraryArgs,
@@ -45,23 +45,24 @@ func newJobsLs(s *server) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "list jobs that have a lock or wait for one; suspects are marked",
-		Long: `Ls lists the jobs that have a lock, or wait in the line of one, with the state of their tasks. They come from an index,
-without a walk over all keys of Redis. A job with several locks comes several times.
+		Long: `Ls lists the jobs that have a lock, or wait in the line of one, with the state of their tasks. They come from an
+index, without a walk over all keys of Redis. A job with several locks is listed several times.
 
 Columns:
   TASK     what asynq says of the task, or "in line" for a job that waits for its turn
-  NEXT     when asynq takes the task; of a job in line its place, for a while with the places of waiters that have died
-  RUNS     for how long the present attempt runs, and how long it may. "over its time": its handler ignores its context.
-           "usually 3 s to 8 s": it runs for far longer than the latest attempts of its type that succeeded, and may hang.
-           --slow shows only these two, and says of which attempts nothing can be said: of types of which fewer than five
-           attempts are known that have succeeded
+  NEXT     when asynq takes the task; for a job in line its place, for a while counting waiters that have died
+  RUNS     how long the present attempt has been running, and how long it may run. "over its time": its handler ignores
+           its context. "usually 3 s to 8 s": it has been running for far longer than the latest successful attempts of
+           its type, and may hang. --slow shows only these two kinds, and says which attempts it cannot judge: those of
+           types with fewer than five known successful attempts
   LOCK     the state of the lock, or "waits"
   FREED BY what frees the key if you do nothing. "its job": a keeper holds the key for the job, however long the job
            lives. "the keeper": the job is over, and the keeper frees the key in that time at the latest. "the end of its
            reservation": no keeper works
   SUSPECT  why a lock, or a place in line, is probably left over: its task is gone or has ended. A lock
-           is no suspect while a keeper may still be about to free it: for a minute, in which an enqueue may be under
-           way, and two of the keeper's periods, 2 min by default; nor for a minute more while an attempt still runs
+           is no suspect while a keeper may still be about to free it: for a minute, because an enqueue may be under
+           way, and two of the keeper's periods, by default 2 min in all; and while an attempt still runs, for a minute
+           more
 
 Exit codes in addition to those of "joblock help":
   1  with --check: there is a suspect; with --slow: an attempt runs for too long`,
@@ -146,7 +147,7 @@ Exit codes in addition to those of "joblock help":
 	f.StringVar(&q.Prefix, "key", "", "only keys that begin with `TEXT`")
 	f.BoolVar(&q.Suspects, "suspects", false, "only suspects")
 	f.BoolVar(&q.Slow, "slow", false, "only jobs whose attempt runs over its time, or for far longer than usual")
-	f.Float64Var(&q.Share, "share", defaultShare, "largest part of the time in which Redis works for the list, from 0.001 to 1")
+	f.Float64Var(&q.Share, "share", defaultShare, "largest part of Redis's time that the list may take, from 0.001 to 1")
 	f.BoolVar(&check, "check", false, "exit with 1 if there is a suspect or, with --slow, any such job")
 	return cmd
 }

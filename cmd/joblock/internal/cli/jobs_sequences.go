@@ -29,7 +29,7 @@ Columns:
            stuck    nothing starts the next job by itself, or not in time: -o wide says why
            waiting  the job in front waits for a worker, for its time or for its next attempt
            running  an attempt runs
-  SINCE    from when on that has been so; of a halted sequence: when its job failed
+  SINCE    since when; for a halted sequence, when its job failed
   JOB      the job in front
   WAITERS  how many wait behind it
   ERROR    the last error of the job in front
@@ -86,7 +86,7 @@ Exit codes in addition to those of "joblock help":
 	o.flags(cmd.Flags())
 	f := cmd.Flags()
 	f.BoolVar(&q.Halted, "halted", false, "only sequences that have halted")
-	f.Float64Var(&q.Share, "share", defaultShare, "largest part of the time in which Redis works for the list, from 0.001 to 1")
+	f.Float64Var(&q.Share, "share", defaultShare, "largest part of Redis's time that the list may take, from 0.001 to 1")
 	f.BoolVar(&check, "check", false, "exit with 1 if a sequence has halted or is stuck")
 	return cmd
 }

@@ -31,7 +31,7 @@ func parseJob(text string) (queue, id string, err error) {
 
 // jobCodes are the exit codes of the commands that change a task.
 const jobCodes = `Exit codes in addition to those of "joblock help":
-  1   there is no such task, or something else was typed than asked for: nothing was changed
+  1   there is no such task, or another text was typed than asked for: nothing was changed
   75  the task is in another state, or not at --step any more: nothing was changed`
 
 // stepHelp says what the flag --step is for.
@@ -50,8 +50,8 @@ func newJobsRun(s *server) *cobra.Command {
 		Use:   "run QUEUE/ID",
 		Short: "run a task again, or now: one that is archived, scheduled, or waits for a retry",
 		Long: `Run makes asynq run a task now that is archived, scheduled, or waits for a retry. A job that has halted its sequence
-goes on under its lock: if it succeeds, the next one in line starts. A task that waits in a line is refused: it starts
-when its turn comes, and would go back to wait before.
+goes on under its lock: if it succeeds, the next one in line starts. Run refuses a task that waits in line: the task
+starts when its turn comes, and would go back to waiting if it were run before.
 
 ` + stepHelp + "\n\n" + jobCodes,
 		Example: `  joblock jobs run webhooks/acme-1 --step archived-4-1795418252 --reason "the customer's server is up again"`,
@@ -75,15 +75,16 @@ func newJobsCancel(s *server) *cobra.Command {
 	var ask confirmation
 	cmd := &cobra.Command{
 		Use:   "cancel QUEUE/ID",
-		Short: "tell the handler that runs a task to end, and end the task with --then",
+		Short: "stop the handler that runs a task; with --then, end the task, too",
 		Long: `Cancel asks the handler that runs a task to stop, wherever it runs: in Go its context is cancelled. The attempt then ends as
 after a timeout: the task is tried again, or has failed. A handler that ignores the request keeps running.
 
-A task that hangs may hang in its next attempt, too. With --then, cancel waits up to 10 seconds for the handler to return, and
-ends the task before another attempt begins: "drop" deletes the task, "archive" keeps it in asynq's archive, where "joblock
-jobs run" finds it. A task that ends well meanwhile is left alone. Before it asks, cancel --then drop shows the payload.
+A task that hangs may hang in its next attempt, too. With --then, cancel waits up to 10 seconds for the handler to
+return, and ends the task before another attempt begins: "drop" deletes the task, "archive" keeps it in asynq's
+archive, where "joblock jobs run" finds it. A task that succeeds meanwhile is left alone. Before it asks for
+confirmation, cancel --then drop shows the payload.
 
-` + stepHelp + " Cancel asks, and is always\ntied to the step that it has shown.\n\n" + jobCodes + `
+` + stepHelp + " Cancel asks for\nconfirmation, and always acts only at the step that it has shown.\n\n" + jobCodes + `
       with --then also: the handler was asked to stop and has not returned in time, or has snoozed the task, so the task stays`,
 		Example: `  joblock jobs cancel exports/41 --reason "hangs in the third party's API"
   joblock jobs cancel exports/41 --then archive --reason "hangs in the third party's API, which is down"`,
@@ -156,11 +157,11 @@ func newJobsDrop(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drop QUEUE/ID",
 		Short: "delete a task that does not run; its lock or its place goes to the next",
-		Long: `Drop deletes a task that does not run, with its payload. The keeper then gives its lock, or its place in line, to the next
-one, within a minute or so. A task that runs needs "joblock jobs cancel --then drop". To keep the task, "joblock jobs archive" it.
-Before it asks, drop shows the payload, as "joblock jobs get --payload" does.
+		Long: `Drop deletes a task that does not run, with its payload. The keeper then gives its lock, or its place in line, to the
+next one, within a minute or so. A task that runs needs "joblock jobs cancel --then drop". To keep the task, "joblock
+jobs archive" it. Before it asks for confirmation, drop shows the payload, as "joblock jobs get --payload" does.
 
-` + stepHelp + " Drop asks, and is always\ntied to the step that it has shown.\n\n" + jobCodes,
+` + stepHelp + " Drop asks for\nconfirmation, and always acts only at the step that it has shown.\n\n" + jobCodes,
 		Example: `  joblock jobs drop webhooks/acme-7 --reason "sent by hand"`,
 		Args:    exactly("QUEUE/ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -197,15 +198,15 @@ func newJobsArchive(s *server) *cobra.Command {
 		Use:     "archive QUEUE/ID",
 		Aliases: []string{"hold"},
 		Short:   "take a task that does not run out of its queue, and keep it to look at and to run later",
-		Long: `Archive takes a task that does not run out of its queue, with its payload, into asynq's archive: asynq runs it no more by
-itself. The keeper then gives its lock, or its place in line, to the next one, within a minute or so. "joblock jobs run"
-runs the task later: it takes its lock again, or stands in line again.
+		Long: `Archive takes a task that does not run out of its queue, with its payload, into asynq's archive: asynq no longer runs
+it by itself. The keeper then gives its lock, or its place in line, to the next one, within a minute or so. "joblock
+jobs run" runs the task later: it then takes its lock again, or waits in line again.
 
 A job that has the key of a sequence that halts on failure halts the sequence: no other job runs until "joblock jobs run" or
 "joblock jobs skip". asynq deletes archived tasks after 90 days, and the oldest if a queue has more than 10,000. A task that
 runs needs "joblock jobs cancel --then archive".
 
-` + stepHelp + " Archive asks, and is\nalways tied to the step that it has shown.\n\n" + jobCodes,
+` + stepHelp + " Archive asks for\nconfirmation, and always acts only at the step that it has shown.\n\n" + jobCodes,
 		Example: `  joblock jobs archive webhooks/acme-7 --reason "the shop asks us to wait"
   joblock jobs run webhooks/acme-7 --reason "the shop is ready"`,
 		Args: exactly("QUEUE/ID"),
@@ -274,7 +275,8 @@ func newJobsSkip(s *server) *cobra.Command {
 		Short: "move a sequence on past the job that has failed and halts it",
 		Long: `Skip moves the sequence of KEY on past the job that has failed for good and keeps the key: the next job in line gets
 the key and starts. The task of the job that has failed stays in asynq's archive. Skip refuses to pass over a job that
-has not failed. Skip asks, and is tied to the job that it has shown; with --fence, to the holding that you have seen.
+has not failed. Skip asks for confirmation, and acts only on the job that it has shown or, with --fence, on the
+holding that you have seen.
 
 ` + jobCodes,
 		Example: `  joblock jobs skip webhooks:acme --reason "event 17 is void"`,

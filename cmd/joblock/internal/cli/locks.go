@@ -40,9 +40,9 @@ func (f *lockFilter) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.job, "job", false, "only locks of jobs; they are found without a walk over all keys of Redis")
 	fs.StringVar(&f.queue, "queue", "", "only locks of jobs in this `QUEUE` of asynq")
 	fs.DurationVar(&f.older, "older", 0, "only locks held for at least `DURATION`, such as 90m")
-	fs.IntVar(&f.waiters, "waiters", 0, "only locks for which at least `N` wait")
+	fs.IntVar(&f.waiters, "waiters", 0, "only locks with at least `N` waiters")
 	fs.BoolVar(&f.own, "own", false, "also the keys that only the toolkit itself uses")
-	fs.Float64Var(&f.share, "share", defaultShare, "largest part of the time in which Redis works for the walk, from 0.001 to 1")
+	fs.Float64Var(&f.share, "share", defaultShare, "largest part of Redis's time that the walk may take, from 0.001 to 1")
 }
 
 // query returns the query for the locks under prefix.

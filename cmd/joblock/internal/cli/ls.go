@@ -27,19 +27,19 @@ func newLs(s *server) *cobra.Command {
 		Long: `Ls lists the locks that are held: all, or those whose keys begin with PREFIX. With --contains a text may stand anywhere
 in the key: then all locks under PREFIX are read, and not only those that are printed.
 
-Redis has no list of all locks. So ls looks at every key in Redis, also at those of other applications, a few at a time,
-and leaves Redis to others for the rest of the time: see --share. Locks are printed as they are found, in no order. A
-lock that changes meanwhile may be missing, or be printed twice. With --job, ls reads a list of the locks of jobs
-instead, which takes no such walk.
+Redis has no list of all locks. So ls looks at every key in Redis, including those of other applications, a few at a
+time, with pauses in between: see --share. Locks are printed as they are found, in no order. A lock that changes
+meanwhile may be missing, or be printed twice. With --job, ls reads a list of the locks of jobs instead, which takes
+no such walk.
 
 Columns:
   SINCE    when the lock was taken
   ENDED    with --ended or --state free: when the lock on a free key ended
   LEASE    what is left of the holder's lease, which a live holder renews; "-" if no work runs under the lock
   RESERVED time until others can get the lock, unless it is renewed or released first: the end of the lease or,
-           of the lock of a job or a token, the end of its reservation
-  WAITERS  how many wait in line, for a while with those that have died; who waits for a limit is counted once, in a row
-           for the limit, whose STATE is "limit"
+           for the lock of a job or a token, the end of its reservation
+  WAITERS  how many wait in line, for a while counting those that have died; waiters for a limit are counted once, in a
+           row for the limit, whose STATE is "limit"
 
 States:
   held      a process has the lock, and keeps renewing it
@@ -48,10 +48,10 @@ States:
   free      the key has no holder
 
 Exit codes:
-  0   the list is complete, even if the list is empty
+  0   the list is complete, even if it is empty
   64  wrong usage
   69  Redis did not answer; the list is not complete
-  77  Redis does not let this user in, or does not let this user do that`,
+  77  Redis refused the login of this user, or the user lacks a permission`,
 		Example: `  joblock ls
   joblock ls export: --older 1h
   joblock ls --contains acct-7

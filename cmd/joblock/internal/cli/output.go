@@ -37,7 +37,7 @@ var (
 
 func (o *output) flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.format, "output", "o", formats[0], "`FORMAT`: "+strings.Join(formats, ", ")+"; scripts use json or jsonl, because tables change")
-	f.BoolVar(&o.noHeaders, "no-headers", false, "no line with the names of the columns")
+	f.BoolVar(&o.noHeaders, "no-headers", false, "do not print the names of the columns")
 	f.StringVar(&o.times, "time", timeStyles[0], "`STYLE` of times in tables: "+strings.Join(timeStyles, ", "))
 	f.StringVar(&o.color, "color", colorings[0], "`WHEN` to use colours: "+strings.Join(colorings, ", ")+"; auto is on a terminal, unless NO_COLOR is set")
 }

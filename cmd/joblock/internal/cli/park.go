@@ -22,7 +22,7 @@ func newPark(s *server) *cobra.Command {
 caller can take it. Park writes a new token, with which "joblock resume", or Locker.Resume in Go, takes the lock over.
 The old token is now good only for repeating this call.
 
-With --job, the key is reserved for a task of asynq. Only a program that resumes the token for that job has the lock.
+With --job, the key is reserved for a task of asynq. Only a program that resumes the token for that job gets the lock.
 Where a keeper runs (package worker), it frees the key if there is no such task a minute later.
 
 With --token-file, the new token takes the place of the old one. Otherwise the new token goes to the standard output.
@@ -32,7 +32,7 @@ Exit codes:
   1         the lock was released, or belongs to another holder
   64        wrong usage; the token cannot be read
   69        Redis did not answer; repeat the call with the same token and the same --job
-  77        Redis does not let this user in, or does not let this user do that
+  77        Redis refused the login of this user, or the user lacks a permission
   79        the lease had already ended; another holder may have the lock`,
 		Example: `  joblock park --reserve 1h --token-file "$token" && start-export --account acct-7 <"$token"
   parked=$(printf %s "$token" | joblock park --job default/export-acct-7)`,

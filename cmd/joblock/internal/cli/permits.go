@@ -22,10 +22,10 @@ func newPermits(s *server) *cobra.Command {
 		Long: `Permits lists who has a permit of the limit on KEY ("joblock run --limit", package limit, worker.OverlapConfig.MaxConcurrent), or a slot of
 the sequence on KEY whose jobs run several at a time.
 
-Redis enforces no number of permits: each program counts by the number that it was given. Permits shows the number that a
-program has said last, which program that was, and when; a program says its number when it finds a permit taken, at most
-once a minute. If programs use different numbers, the first line says so, as far as Redis shows it. If Redis knows no
-number, --limit says it.
+Redis enforces no number of permits: each program counts by the number that it was given. Permits shows the number
+that a program has recorded last, which program that was, and when. A program records its number when it finds a
+permit taken, at most once a minute. If programs use different numbers, the first line says so, as far as Redis shows
+it. If Redis has no number, give it with --limit.
 
 The first line says how many permits are taken, and how many wait. With -o json:
   {"v":1, "key", "kind", "n", "n_said", "n_by", "n_since", "n_before", "n_first", "taken", "waiting", "items": [locks], "now"}
@@ -35,7 +35,7 @@ Exit codes:
   1   KEY is neither a limit nor a sequence with several slots, or was not used for a while
   64  wrong usage
   69  Redis did not answer
-  77  Redis does not let this user in, or does not let this user do that`,
+  77  Redis refused the login of this user, or the user lacks a permission`,
 		Example: `  joblock permits geocoder
   joblock permits geocoder --limit 5 -o json`,
 		Args: exactly("KEY"),

@@ -36,7 +36,7 @@ Exit codes:
   0         Redis has answered each time
   64        wrong usage
   69        Redis did not answer within --timeout
-  77        Redis does not let this user in, or does not let this user do that`,
+  77        Redis refused the login of this user, or the user lacks a permission`,
 		Example: `  joblock ping
   joblock ping -c 1000 --interval 10ms -o json`,
 		Args: exactly(),
@@ -70,8 +70,8 @@ Exit codes:
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&count, "count", "c", 10, "how often")
-	f.DurationVar(&interval, "interval", 0, "pause between two times, at most 1h")
+	f.IntVarP(&count, "count", "c", 10, "how many times to take and release the lock")
+	f.DurationVar(&interval, "interval", 0, "pause between two of these times, at most 1h")
 	f.StringVarP(&format, "output", "o", format, "`FORMAT`: text or json")
 	return cmd
 }

@@ -17,11 +17,11 @@ func newRelease(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release [flags]",
 		Short: "give a lock back by its token",
-		Long: `Release frees the lock of a token, and the next in line has it at once. A parked lock is freed too, unless it has
+		Long: `Release frees the lock of a token, and the next in line gets it at once. A parked lock is freed too, unless it has
 been resumed. With --token-file, FILE is removed when Redis has answered.
 
-A release by the token from before "joblock park" or "joblock resume" does nothing. So the exit trap of a script never
-frees the lock of the job that the script has handed its lock to. A release that is repeated after exit code 69
+A release with the token from before "joblock park" or "joblock resume" does nothing. So the exit trap of a script
+never frees the lock of the job that the script has handed its lock to. A release that is repeated after exit code 69
 succeeds if the first one did.
 
 Exit codes:
@@ -29,7 +29,7 @@ Exit codes:
   1         the lock was released before, or belongs to another holder; nothing was freed
   64        wrong usage; the token cannot be read
   69        Redis did not answer; repeat the call, or leave the lock to the end of its lease
-  77        Redis does not let this user in, or does not let this user do that
+  77        Redis refused the login of this user, or the user lacks a permission
   79        the lease had ended before the release: another holder may have had the lock meanwhile`,
 		Example: `  trap 'joblock release --token-file "$token"' EXIT
   printf %s "$token" | joblock release --reason "export done"`,

@@ -29,7 +29,7 @@ Exit codes:
   1         the lock was released, or belongs to another holder; do not touch what the lock protects
   64        wrong usage; the token cannot be read
   69        Redis did not answer; repeat the call
-  77        Redis does not let this user in, or does not let this user do that
+  77        Redis refused the login of this user, or the user lacks a permission
   79        the lease had already ended; another holder may have the lock`,
 		Example: `  joblock renew --token-file "$token" || exit
   printf %s "$token" | joblock renew --ttl 10m -o json`,
@@ -62,7 +62,7 @@ Exit codes:
 	}
 	f := cmd.Flags()
 	f.DurationVar(&o.ttl, "ttl", 0, "how long the lock lasts from now, from 1s to 8784h (default: as in \"acquire\")")
-	f.DurationVar(&o.reserve, "reserve", 0, "how long the key of a job's lock stays reserved for the job after the lease (default: as it is)")
+	f.DurationVar(&o.reserve, "reserve", 0, "how long the key of a job's lock stays reserved for the job after the lease (default: unchanged)")
 	o.flags(s, f, true, false)
 	return cmd
 }

@@ -22,9 +22,9 @@ func newResume(s *server) *cobra.Command {
 		Long: `Resume takes the lock of a token: a lock that "joblock park" or a Go program has parked, or one whose holder has died.
 Resume writes a new token. Only "joblock renew" renews the lock.
 
-With --token-file, the new token takes the place of the old one, and a call that is repeated after exit code 69 has the
-lock of the first one. Otherwise the new token goes to the standard output, and a lock whose answer was lost can be
-resumed when its lease has ended.
+With --token-file, the new token takes the place of the old one, and a call that is repeated after exit code 69 gets
+the lock of the first call. Otherwise the new token goes to the standard output, and a lock whose answer was lost can
+be resumed when its lease has ended.
 
 Exit codes:
   0         the lock is taken over
@@ -32,7 +32,7 @@ Exit codes:
   64        wrong usage; the token cannot be read
   69        Redis did not answer; whether the lock is taken over is unknown
   75        another process has resumed the token, and is still running
-  77        Redis does not let this user in, or does not let this user do that`,
+  77        Redis refused the login of this user, or the user lacks a permission`,
 		Example: `  joblock resume --token-file "$token"
   token=$(joblock resume --ttl 5m <parked.token)`,
 		Args: exactly(),
@@ -80,7 +80,7 @@ Exit codes:
 	f := cmd.Flags()
 	f.StringVar(&o.job, "job", "", "resume as the task `QUEUE/ID` of asynq, for which the key is reserved")
 	f.DurationVar(&o.ttl, "ttl", 0, "how long the lock lasts, and again after each renewal: from 1s to 8784h (default: as in \"acquire\")")
-	f.DurationVar(&o.reserve, "reserve", 0, "how long the key stays reserved after the lease (default: as the park has it)")
+	f.DurationVar(&o.reserve, "reserve", 0, "how long the key stays reserved after the lease (default: as the park has set it)")
 	f.StringVar(&o.holder, "holder", "", "`LABEL` by which people see who has the lock (default host:pid of the script)")
 	o.flags(s, f, true, true)
 	return cmd

@@ -91,7 +91,7 @@ The lock is renewed while COMMAND runs. COMMAND is stopped, with all that it has
   an operator forces the release        SIGKILL at once, with no time to clean up
   Redis has lost the lock               SIGKILL at once
 
-So COMMAND is dead before anybody else gets the lock, with three exceptions. After a forced release, the next holder may
+So COMMAND is dead before another holder gets the lock, with three exceptions. After a forced release, the next holder may
 begin some instants before COMMAND is dead. A machine or a process may be paused at that moment. And COMMAND may be
 only the client of work that runs elsewhere, as with docker run, ssh, systemd-run and kubectl exec: the client dies, and
 the work goes on. So run joblock where the work runs:
@@ -110,7 +110,7 @@ The exit code is that of COMMAND, or 128+n if the signal n has ended COMMAND. Th
   64        wrong usage
   69        Redis did not answer within --timeout, so COMMAND did not run
   75        another holder has the lock (--no-wait), or had it throughout --wait; -E sets another code
-  77        Redis does not let this user in, or does not let this user do that
+  77        Redis refused the login of this user, or the user lacks a permission
   79        the lock was lost, and COMMAND was stopped
   126, 127  COMMAND cannot be executed; there is no such command
   128+n     the signal n ended the wait for the lock`,
@@ -148,7 +148,7 @@ The exit code is that of COMMAND, or 128+n if the signal n has ended COMMAND. Th
 	f.StringVar(&o.holder, "holder", "", "`LABEL` by which people see who has the lock (default host:pid and the name of COMMAND)")
 	f.BoolVar(&o.repeat, "repeat", false, "when COMMAND has ended or the lock was lost, stand in line again, until a signal ends joblock")
 	f.BoolVarP(&o.leave, "leave", "o", false, "release the lock when COMMAND has ended, although processes that COMMAND has left behind still run")
-	f.StringVar(&o.report, "report", "", "write what became of the lock and of COMMAND into `FILE`, as JSON")
+	f.StringVar(&o.report, "report", "", "write what happened to the lock and to COMMAND into `FILE`, as JSON")
 	f.BoolVarP(&o.shell, "command", "c", false, "give COMMAND, a single argument, to /bin/sh -c")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "write nothing to the standard error but errors")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "say who has the lock, and how long the wait took")

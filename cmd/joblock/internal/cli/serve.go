@@ -91,18 +91,18 @@ func newServe(s *server) *cobra.Command {
 of servers with the same Redis are replicas of each other.
 
 When serve listens, it writes a line for the shell to the standard output, and from then on log lines to the standard
-error. If Redis is unreachable, serve serves all the same: /readyz says that the server is not ready.
+error. If Redis is unreachable, serve starts all the same: /readyz says that the server is not ready.
 
 Serve listens on this machine alone, unless it has a certificate (--cert) and accounts (--accounts). Without --accounts
 every caller has every right. "joblock token new" makes accounts. A changed file of accounts is read within a second.
 
-Metrics for Prometheus are at /metrics, for callers with the scope read and without prefixes. With --metrics-listen they
-are also served at a separate address, without TLS or tokens. That address must be on this machine, unless --insecure says
-that others cannot reach it.
+Metrics for Prometheus are at /metrics, for callers with the scope read and without prefixes. With --metrics-listen
+they are also served at a separate address, without TLS or tokens. That address must be on this machine; with
+--insecure it may be another one, which only Prometheus should be able to reach.
 
 INT and TERM end serve gracefully: /readyz fails, each lock of a stream is parked for its client, who resumes it at
-another replica, and requests that run end. A second signal ends serve at once. Locks without a stream are not
-concerned: they live in Redis.
+another replica, and requests under way are finished. A second signal ends serve at once. Locks without a stream are
+not affected: they are in Redis.
 
 With --check, serve asks the server that listens at --listen whether it is ready, and ends: for health checks of
 containers.
@@ -131,39 +131,39 @@ Exit codes:
 	f := cmd.Flags()
 	o.set = f
 	f.StringVar(&o.listen.Address, "listen", defaultListen, "`ADDRESS` as host:port; without a host every interface, with port 0 a free port")
-	f.StringVar(&o.listen.CertFile, "cert", "", "`FILE` with the certificate of the server; --tls-cert is that of this client of Redis")
+	f.StringVar(&o.listen.CertFile, "cert", "", "`FILE` with the certificate of the server; --tls-cert is for the connection to Redis")
 	f.StringVar(&o.listen.KeyFile, "key", "", "`FILE` with the key of --cert")
 	f.StringVar(&o.listen.ClientCAFile, "client-ca", "", "`FILE` with the authorities of clients' certificates, which accounts may name")
 	f.BoolVar(&o.listen.Insecure, "insecure", false, "listen beyond this machine without TLS or accounts, behind a proxy that has both")
 	f.StringVar(&o.accounts, "accounts", "", "`FILE` with the accounts of the callers (default: anyone has every right)")
-	f.StringArrayVarP(&o.scopes, "scope", "s", nil, "`SCOPE` of cron jobs that callers may see and steer; may be repeated (default $"+envScope+", else none)")
+	f.StringArrayVarP(&o.scopes, "scope", "s", nil, "`SCOPE` of cron jobs that callers may see and control; may be repeated (default $"+envScope+", else none)")
 	f.StringArrayVar(&o.hosts, "host", nil, "`NAME` under which the server is reached, if there are no accounts; may be repeated (default: localhost)")
 	f.BoolVar(&o.pages, "pages", true, "serve the pages for people on call, at /; --pages=false serves the API alone")
 	f.BoolVar(&o.demo, "demo", false, "serve an embedded Redis with locks, waiters and jobs; see \"joblock demo\"")
 	f.BoolVar(&o.keeper, "keeper", false, "also run the keeper of jobs' locks, with the databases of --asynq; see package worker")
-	f.StringVar(&o.metricsListen, "metrics-listen", "", "`ADDRESS` as host:port that has /metrics alone, without TLS and tokens (default: none)")
-	f.StringVar(&o.metricsGroups, "metrics-groups", "none", "`GROUPS` of keys in the metrics: none, or first-part, which is what is before the first colon")
+	f.StringVar(&o.metricsListen, "metrics-listen", "", "`ADDRESS` as host:port at which only /metrics is served, without TLS and tokens (default: none)")
+	f.StringVar(&o.metricsGroups, "metrics-groups", "none", "`GROUPS` of keys in the metrics: none, or first-part, the text before the first colon")
 	f.BoolVar(&o.journal, "journal", true, "write what happens to the locks of this server's clients into the journal in Redis; see \"joblock events\"")
 	f.BoolVar(&o.check, "check", false, "ask the server at --listen whether it is ready, and end")
-	f.DurationVar(&o.ttl, "ttl", 30*time.Second, "lease of a lock whose request names none")
+	f.DurationVar(&o.ttl, "ttl", 30*time.Second, "lease of a lock whose request sets none")
 	f.DurationVar(&o.maxTTL, "max-ttl", 24*time.Hour, "longest lease or reservation that a request may ask for; Terraform's locks last that long")
-	f.DurationVar(&o.maxWait, "max-wait", 45*time.Second, "longest wait of a request, from 1s to 1h, shorter than the patience of a proxy in between; a stream may wait longer")
+	f.DurationVar(&o.maxWait, "max-wait", 45*time.Second, "longest wait of a request, from 1s to 1h, shorter than the timeouts of proxies in between; a stream may wait longer")
 	f.IntVar(&o.maxWaiting, "max-waiting", 10_000, "how many requests may wait, and how many streams there may be, together")
 	f.IntVar(&o.maxWaitingOne, "max-waiting-each", 1000, "the same for one account")
-	f.IntVar(&o.maxLocksOne, "max-locks-each", 10_000, "how many locks one account may have without a stream, held and reserved, but for those of jobs")
+	f.IntVar(&o.maxLocksOne, "max-locks-each", 10_000, "how many locks one account may have without a stream, held or reserved, not counting those of jobs")
 	f.Float64Var(&o.rate, "rate", 0, "requests per second of one account over time (default: no bound)")
 	f.IntVar(&o.burst, "burst", 0, "requests of one account at once, with --rate (default: one second's)")
 	f.StringArrayVar(&o.dapr, "dapr", nil, "serve Dapr's lock API for a store, `NAME=PREFIX` of its keys; may be repeated")
 	f.StringArrayVar(&o.daprAlpha2, "dapr-alpha2", nil, "serve option 1 of Dapr's proposed lock API below a path, `PATH=PREFIX` of its keys, such as /v1.0-alpha2=shop:; may be repeated")
 	f.StringArrayVar(&o.daprStream, "dapr-alpha2-stream", nil, "serve option 2, with streams, below a path, `PATH=PREFIX`; may be repeated")
-	f.DurationVar(&o.daprMaxHold, "dapr-max-hold", time.Hour, "with --dapr-alpha2: how long a lock is renewed that is not unlocked, from 1s to 8784h")
+	f.DurationVar(&o.daprMaxHold, "dapr-max-hold", time.Hour, "with --dapr-alpha2: how long to renew a lock that is not unlocked, from 1s to 8784h")
 	f.StringArrayVar(&o.forrst, "forrst", nil, "serve the functions of Forrst's atomic locks at `PATH`, such as /rpc; may be repeated")
 	f.BoolVar(&o.saasignal, "saasignal", false, "serve SaaSignal's locks API, at /infra/locks/")
 	f.BoolVar(&o.terraform, "terraform", false, "serve the locking of Terraform's http backend: lock_address and unlock_address are …/terraform/NAME, and the key is terraform:NAME")
-	f.DurationVar(&o.drainDelay, "drain-delay", 0, "after a signal, how long to serve on while /readyz says no, at most 10m")
-	f.DurationVar(&o.drainTimeout, "drain-timeout", 20*time.Second, "how long a graceful end may take, after --drain-delay")
+	f.DurationVar(&o.drainDelay, "drain-delay", 0, "after a signal, how long to go on serving while /readyz fails, at most 10m")
+	f.DurationVar(&o.drainTimeout, "drain-timeout", 20*time.Second, "how long a graceful shutdown may take, after --drain-delay")
 	f.StringVar(&o.logFormat, "log-format", "text", "`FORMAT` of log lines: text or json")
-	f.StringVar(&o.logLevel, "log-level", "info", "least `LEVEL` of log lines: debug, info, warn or error; each request is an info")
+	f.StringVar(&o.logLevel, "log-level", "info", "lowest `LEVEL` of log lines: debug, info, warn or error; each request is an info")
 	return cmd
 }
 

@@ -23,8 +23,8 @@ func newTop(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [flags] [PREFIX]",
 		Short: "show the locks that need attention, live",
-		Long: `Top shows how many locks there are, and the locks themselves: those whose keys begin with PREFIX, or all. The screen is
-kept up to date by one walk over the keys in Redis after the other: "joblock ls --help" says what a walk costs. With
+		Long: `Top shows how many locks there are, and the locks themselves: those whose keys begin with PREFIX, or all. To keep the
+screen up to date, top walks over the keys in Redis again and again: "joblock ls --help" says what a walk costs. With
 --job, top reads a list of the locks of jobs instead, which takes no such walk.
 
 Keys:
@@ -45,7 +45,7 @@ Exit codes:
   0      the user has ended top; or top has looked once
   64     wrong usage
   69     Redis did not answer the first look
-  77     Redis does not let this user in, or does not let this user do that
+  77     Redis refused the login of this user, or the user lacks a permission
   128+n  the signal n ended top`,
 		Example: `  joblock top
   joblock top export: --sort waiters
@@ -96,7 +96,7 @@ Exit codes:
 		},
 	}
 	f := cmd.Flags()
-	f.DurationVar(&interval, "interval", 2*time.Second, "least time between the beginnings of two looks, at least 100ms")
+	f.DurationVar(&interval, "interval", 2*time.Second, "shortest time between the beginnings of two looks, at least 100ms")
 	f.StringVar(&order, "sort", lockOrders[0], "`ORDER` of the locks: age, waiters, reserved, state or key")
 	f.IntVar(&most, "limit", 20, "print at most `N` locks, if top looks only once")
 	only.flags(f)

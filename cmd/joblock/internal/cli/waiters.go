@@ -30,14 +30,14 @@ Columns:
 A waiter that has died keeps its place until LAPSES. Until then the waiters behind it are not served before their turn;
 after that it delays them no longer.
 
-If programs keep a journal (package joblock/journal), the output ends with how long the last holders had KEY. From that
-you can estimate when a waiter's turn comes.
+If programs keep a journal (package joblock/journal), the output ends with how long the last holders had KEY. From
+these times you can estimate when a waiter's turn comes.
 
 Exit codes:
   0   the line was read, even if it is empty
   64  wrong usage
   69  Redis did not answer; the list is not complete
-  77  Redis does not let this user in, or does not let this user do that`,
+  77  Redis refused the login of this user, or the user lacks a permission`,
 		Example: `  joblock waiters export:acct-7
   joblock waiters export:acct-7 --limit 1 -o json`,
 		Args: exactly("KEY"),

@@ -64,7 +64,7 @@ Exit codes:
   1      --for is over, and KEY is not in the state of --until
   64     wrong usage
   69     Redis did not answer the first look
-  77     Redis does not let this user in, or does not let this user do that
+  77     Redis refused the login of this user, or the user lacks a permission
   128+n  the signal n ended the watch`,
 		Example: `  joblock watch export:acct-7
   joblock watch --until free --for 10m export:acct-7 && echo free
@@ -101,7 +101,7 @@ Exit codes:
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.under, "under", "", "watch all keys that begin with `PREFIX`")
-	f.DurationVar(&o.interval, "interval", time.Second, "least time between the beginnings of two looks, at least 100ms")
+	f.DurationVar(&o.interval, "interval", time.Second, "shortest time between the beginnings of two looks, at least 100ms")
 	f.DurationVar(&o.during, "for", 0, "end after `DURATION` (default: at a signal)")
 	f.StringVar(&o.until, "until", "", "end with 0 when the only KEY is in this `STATE`: free, held, parked or orphaned")
 	only.flags(f)
