@@ -273,7 +273,7 @@ func Example_watch() {
 	// export:acct-7 parked web-1
 }
 
-// Jobs by the clock. The README quotes the part between the brackets.
+// Cron jobs. The README quotes the part between the brackets.
 func Example_schedule() {
 	embedded := miniredis.NewMiniRedis()
 	if err := embedded.Start(); err != nil {

@@ -59,7 +59,7 @@ func export(ctx context.Context, task *asynq.Task) error {
 // writePage is a write to a resource. A test may replace it.
 var writePage = func(ctx context.Context, page int, fence int64) error { return context.Cause(ctx) }
 
-// rollup is the function of a cron job. It returns the day to roll up, the day before the tick.
+// rollupDay is the function of a cron job. It returns the day to roll up, the day before the tick.
 func rollupDay(ctx context.Context) (string, error) {
 	tick, ok := scheduler.TickFrom(ctx)
 	if !ok {

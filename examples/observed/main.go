@@ -4,8 +4,8 @@
 //
 //	go run -C examples/observed .
 //
-// The parts are as they would be in processes of their own: each has its Locker and its connections. process.go has
-// what observes them.
+// Each part is set up as if it were a process of its own, with its own Locker and connections. process.go has what
+// observes the parts.
 package main
 
 import (

@@ -23,8 +23,7 @@ import (
 	"github.com/joblock/toolkit/joblock/redisstore"
 )
 
-// TestService runs the two programs as processes of their own, as the README
-// tells, and plays a client.
+// TestService runs the two programs as processes of their own, as the README says, and acts as a client.
 func TestService(t *testing.T) {
 	redisAddr := redistest.Start(t).Addr()
 	webAddr := freeAddr(t)
