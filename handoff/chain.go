@@ -27,7 +27,7 @@ import (
 //	                                      runs it again and it succeeds, the chain goes on
 //	returns asynq.RevokeTask              the chain ends, without a failure
 //	is deleted                            the chain ends: the keeper frees the key
-//	has lost its lock                     as without a chain: worker.Config.OnLockLost decides, also about the next step
+//	has lost its lock                     as without a chain: worker.Config.OnLockLost decides, and for the next step too
 //	                                      if the lock was lost just before the hand-over
 //
 // A crash at any moment loses no step and changes no order. A step runs again if its worker dies before the locks are

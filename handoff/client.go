@@ -200,9 +200,9 @@ func (c *Client) Reschedule(ctx context.Context, done Result, at time.Time) erro
 }
 
 // Close ends the Client's background work: it looks up tasks whose enqueue had an unknown outcome, and releases locks
-// that have no task. If it is still unknown whether a task exists, its locks stay reserved until their reservations
-// end. Close waits until the work has ended. If ctx ends first, Close returns the cause of ctx. Without Close the work
-// ends after five minutes at most.
+// that have no task. If it remains unknown whether a task exists, its locks stay reserved until their reservations end.
+// Close waits until the work has ended. If ctx ends first, Close returns the cause of ctx. Without Close the work ends
+// after five minutes at most.
 //
 // Close the Client before its Locker, through which the Client releases locks. A closed Client can still enqueue, but
 // does no background work. Close of a Client that was not made by NewClient returns joblock.ErrInvalid.

@@ -6,15 +6,15 @@ import (
 	"github.com/joblock/toolkit/internal/enqueue"
 )
 
-// Debounce waits until enqueues for a key stop, and then runs one job with the newest payload. Each enqueue replaces the
-// job that waits for the key, with all its options, and is due Wait from now:
+// Debounce waits until enqueues for a key stop, and then runs one job with the newest payload. Each enqueue replaces
+// the job that waits for the key, with all its options; the new job is due Wait from now:
 //
 //	jobs.Enqueue(ctx, handoff.Debounce{Key: joblock.Key("index", id), Wait: 5 * time.Second, MaxWait: time.Minute}, task)
 //
 // An enqueue while a job of the key runs, or waits for its retry, begins a new wait. The new job starts after the wait,
-// once the earlier job is done or has failed for good: the two never overlap. While it waits for that, the new job uses
-// up no retry. So the newest payload runs last. If a process dies during an enqueue, the older job may still run, but
-// only before the newer one.
+// once the earlier job is done or has failed for good, so the two never overlap and the newest payload runs last. While
+// it waits for the earlier job, the new job uses up no retry. If a process dies during an enqueue, the older job may
+// still run, but only before the newer one.
 //
 // asynq keeps whole seconds and looks for tasks that are due once in asynq.Config.DelayedTaskCheckInterval, by default
 // every 5 s: a job starts up to a second and that interval later, never earlier.

@@ -70,9 +70,10 @@
 // # Roll-out and shutdown
 //
 // Deploy the workers first. Deploy the enqueuing side when every worker has package worker's middleware. A worker
-// without the middleware, such as an old build during a rolling deploy, runs the task without its lock, and so does a
-// worker that keeps its locks in another place. The key then stays reserved, and every request for it is answered 429,
-// until it is freed:
+// without the middleware, such as an old build during a rolling deploy, runs the task without its lock. A worker that
+// keeps its locks in another place cannot verify the task's header and snoozes the task, unless it has the same
+// joblock.Config.Secrets: then it too runs the task without this lock. The key of such a task stays reserved, and every
+// request for it is answered 429, until it is freed:
 //
 //	a keeper works where the locks are kept    by the keeper, within half a minute after the end of the job; for a job
 //	                                           that ends within a minute of its enqueue, a minute later
@@ -104,8 +105,8 @@
 //	  … or that is unknown      job      reserved; see below
 //	handler returns             request's locks are released; the job's are not
 //
-// With Unique and Sequence no request owns the lock. The first step takes the key for the job; a crash then is a crash
-// after Park. If asynq has refused the task, the key is freed.
+// With Unique and Sequence no request owns the lock. The first step of Enqueue takes the key for the job; a crash from
+// then on is like a crash after Park. If asynq has refused the task, the key is freed.
 //
 // The lock is bound to "queue/taskID" before the task exists, so a worker that starts the task before Enqueue returns
 // finds the lock ready, and no other task can use the token.

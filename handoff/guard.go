@@ -23,8 +23,8 @@ const (
 	defaultMaxWaiting    = 1000
 )
 
-// Guard runs requests of any protocol under their locks: calls of gRPC, requests of fiber, messages of a queue, and
-// requests of net/http with Guard.Middleware. Only Locks is required; the zero value of each other field means its
+// Guard runs requests of any protocol under their locks: calls of gRPC, requests of fiber, messages of a queue and,
+// with Guard.Middleware, requests of net/http. Only Locks is required; the zero value of each other field means its
 // default. Set the fields before the first call, and then share the Guard freely. Do not copy a Guard.
 type Guard struct {
 	// Locks takes the locks. If Locks is nil, every request is refused.

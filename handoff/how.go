@@ -138,7 +138,8 @@ const (
 // Sequence is a job in the line of jobs behind one key. The jobs of a sequence run in the order of their enqueues, one
 // at a time or up to Limit at a time. If the key is free, the job gets it. Otherwise the job gets the last place in the
 // key's line, and its task is scheduled far in the future. When the job's turn comes, the process that gives it the key
-// runs the task. A job that waits occupies no worker. The package comment has the rules, also for asynq's options.
+// runs the task. A job that waits occupies no worker. The package comment has the rules, including those for asynq's
+// options.
 //
 // Without Lock, Enqueue makes two round trips: one to the locks' store and one to asynq. A job that was not enqueued
 // has no place in line. An error matches:

@@ -61,10 +61,10 @@ func setCatchUp(all bool, c ledger.CatchUp) Option {
 // OverlapSkip skips ticks that come while the job is running. It is the default.
 func OverlapSkip() Option { return setOverlap(false, false, ledger.Overlap{}) }
 
-// OverlapQueue keeps the ticks that come while the job is running: admin.Entry.Waiting. When the running execution has
-// ended, the waiting ticks are executed, one after the other, the oldest first. At most limit ticks wait (1 to 1000); a
-// tick that comes while limit ticks wait is skipped. So OverlapQueue(1) keeps the first of the ticks, and OverlapNewest
-// the newest.
+// OverlapQueue keeps the ticks that come while the job is running; admin.Entry.Waiting counts them. When the running
+// execution has ended, the waiting ticks are executed, one after the other, the oldest first. At most limit ticks wait
+// (1 to 1000); a tick that comes while limit ticks wait is skipped. So OverlapQueue(1) keeps the first of the ticks,
+// and OverlapNewest the newest.
 func OverlapQueue(limit int) Option {
 	return setOverlap(true, false, ledger.Overlap{Queue: limit})
 }
@@ -134,10 +134,10 @@ func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.Start
 // PauseAfter pauses the job after n executions in a row that have failed or were lost (n from 1 to 1000), until Resume.
 // The note of the pause has the last error. A success resets the count, and so does the pause.
 //
-// For a Task, a tick that enqueues is a success, however the task ends, also with asynqtick.Enqueue and EnqueueWith.
-// With TaskEnds, and so for jobs of asynqtick.Tasks, Scheduler and PeriodicTaskManager, the ends of the tasks count
-// instead: a task that asynq has archived has failed. At each tick, a node looks up how the tasks of earlier ticks have
-// ended: at most the latest ten.
+// For a Task, a tick that enqueues is a success, however the task ends. This includes asynqtick.Enqueue and
+// EnqueueWith. With TaskEnds, and so for jobs of asynqtick.Tasks, Scheduler and PeriodicTaskManager, the ends of the
+// tasks count instead: a task that asynq has archived has failed. At each tick, a node looks up how the tasks of
+// earlier ticks have ended: at most the latest ten.
 func PauseAfter(n int) Option { return func(o *options) { o.pauseAfter, o.hasPauseAfter = n, true } }
 
 // TaskEnds makes PauseAfter count how the tasks of a Task end, and not that they are enqueued. end reports whether the

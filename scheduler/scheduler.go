@@ -206,8 +206,8 @@ func (s *Scheduler) Remove(name string) error {
 }
 
 // SetSpec gives a job of this Scheduler another spec. Its function and options do not change. The spec is read in
-// Config.Zone, unless it names a zone. The package documentation, under Deploys, says when the new spec is in force, also
-// on the other nodes.
+// Config.Zone, unless it names a zone. The package documentation, under Deploys, says when the new spec comes into
+// force here and on the other nodes.
 //
 // Errors: joblock.ErrNotFound if this Scheduler does not have the job, and joblock.ErrInvalid for a bad name or spec.
 // The job then stays as it is.

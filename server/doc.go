@@ -134,11 +134,11 @@
 //
 // # Repeated requests
 //
-// Renew, release and park can be repeated: the token says which holding is meant. Acquire and resume can be repeated with
-// the header Idempotency-Key, of 1 to 128 printable ASCII characters. A repeated acquire returns the lock of the first
-// one, with the same token and the same fence, also through another replica. No server keeps a table of answers: the
-// owner and the nonce of a call are derived from the caller, the Idempotency-Key, the key of the lock and a secret that
-// the replicas share through the store (joblock.Config.Secrets). So
+// Renew, release and park can be repeated: the token says which holding is meant. Acquire and resume can be repeated
+// with the header Idempotency-Key, of 1 to 128 printable ASCII characters. A repeated acquire returns the lock of the
+// first one, with the same token and the same fence, even through another replica. No server keeps a table of answers:
+// the owner and the nonce of a call are derived from the caller, the Idempotency-Key, the key of the lock and a secret
+// that the replicas share through the store (joblock.Config.Secrets). So
 //
 //	the repeated request comes while                   the answer
 //	the first one's lock is held                       200, the same lock
@@ -223,10 +223,10 @@
 // buffers in between are full: limit such a hold with max_hold_ms, or use acquire and renew. An HTTP/1.1 connection is
 // closed at the end of its stream.
 //
-// The rights of the caller are looked up again every ten seconds, also for a request that waits. If the account was
-// removed, has expired, or may no longer use the key, the last line has the code AUTH_REQUIRED. The server then stops
-// renewing the lock, which is free when its lease ends; until then the client may rely on it. If the rights cannot be
-// looked up for a minute, the code is AUTH_UNAVAILABLE.
+// The rights of the caller are looked up again every ten seconds, as are those of a request that waits. If the account
+// was removed, has expired, or may no longer use the key, the last line has the code AUTH_REQUIRED. The server then
+// stops renewing the lock, which is free when its lease ends; until then the client may rely on it. If the rights
+// cannot be looked up for a minute, the code is AUTH_UNAVAILABLE.
 //
 // Close parks the locks of all streams and sends each client its token. The client sends the token to POST /v1/hold or
 // POST /v1/resume of another replica, and gets the lock under a new fence, so a rolling deploy loses no lock.
@@ -254,7 +254,7 @@
 // # Hostile clients
 //
 //	what is bounded                          by
-//	the body, also one that no route reads   65,536 bytes, Config.BodyTimeout
+//	the body, even if no route reads it      65,536 bytes, Config.BodyTimeout
 //	the time to read an answer or a line     10 s; one second for a line while the Server closes
 //	the headers                              16 KiB, 10 s; see HTTPServer
 //	requests of a principal                  Config.Rate and Config.Burst

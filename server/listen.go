@@ -143,8 +143,9 @@ const (
 )
 
 // HTTPServer returns an http.Server for h, which is the Server or a handler in which the Server is mounted. The package
-// comment lists its limits. It speaks HTTP/1.1 and HTTP/2, also without TLS. A program that serves more than 500 clients
-// with other handlers should use an http.Server of its own, because their connections count as those of unknown callers.
+// comment lists its limits. It speaks HTTP/1.1 and HTTP/2, with and without TLS. A program that serves more than 500
+// clients with other handlers should use an http.Server of its own, because their connections count as those of unknown
+// callers.
 func HTTPServer(h http.Handler) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

@@ -152,8 +152,8 @@
 //
 //	the job has the key       an attempt like any other. But before the time that ProcessAt or ProcessIn has asked for,
 //	                          the task is snoozed until that time, and keeps the key. RunTask during that snooze runs it
-//	the job waits             an operator has run the task too early, or its day has passed: the place is kept, and the task is
-//	                          snoozed for another day
+//	the job waits             an operator has run the task too early, or the day has passed for which it was scheduled or
+//	                          snoozed: the place is kept, and the task is snoozed for another day
 //	neither                   the job has lost the key or its place, or had failed for good. It lines up again: it gets the
 //	                          key if the key is free, and otherwise a place at the end of the line. The Worker logs a
 //	                          WARN. Config.OnLockLost does not apply
@@ -197,8 +197,8 @@
 // its locks and its place in line, and also waits if WithoutOverlapping has DropIfBusy or FailIfBusy. An attempt that runs goes on.
 // When the pause ends, a process that runs RunKeeper starts the tasks, in the order in which they were held back.
 //
-// A Worker reads what operators have set, pauses and the values of LimitName, at most once a second, when a task with a
-// lock is delivered. RunKeeper also reads it when it changes. A pause extends neither the Deadline of a task nor
+// A Worker reads the pauses and limits that operators have set at most once a second, when a task with a lock is
+// delivered. RunKeeper also reads them when they change. A pause extends neither the Deadline of a task nor
 // Config.MaxHold.
 //
 // # Contention never costs a job
@@ -274,8 +274,8 @@
 //	the store
 //
 // More keepers do more checks a second. They check a lock as often as one keeper would, or up to twice as often,
-// because each has lists of its own. While the store does not answer calls about the permits, no keeper works: in a
-// cluster, while the permits' node is unreachable.
+// because each has lists of its own. While the store does not answer calls about the permits, no keeper works. In a
+// Redis Cluster, that is so while the permits' node is unreachable.
 //
 // What the checks cost, for each check of a lock:
 //
@@ -285,7 +285,7 @@
 //	asynq's Redis      two commands, if a keeper looks the task up
 //	                   some thousandths of a command, if a keeper reads the lists of the task's queue instead
 //
-// A keeper reads the lists of a queue, by pages of up to 1,000 tasks, if this costs asynq's Redis less than the
+// A keeper reads the lists of a queue, in pages of up to 1,000 tasks, if this costs asynq's Redis less than the
 // lookups: as a rule if this keeper checks the locks of an eighth to a fifth of the waiting tasks. The pages are spread
 // over a round of some 0.9 Interval. A lock is checked when the page with its task has been read again. A task in a
 // list lives. A task that is no longer on its page is looked up before the keeper frees its lock, because a task may

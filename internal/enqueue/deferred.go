@@ -119,8 +119,8 @@ func (f *Deferred) Undo(ctx context.Context) error {
 }
 
 // Restore returns the enqueue that was deferred as f, with the task's type and payload. name is different for each
-// Deferred. The enqueue may be repeated, also at the same time: see Request.Call. An error matches joblock.ErrInvalid if f
-// can never be enqueued, and is otherwise an error of the locks' store.
+// Deferred. The enqueue may be repeated, even at the same time: see Request.Call. An error matches joblock.ErrInvalid
+// if f can never be enqueued, and is otherwise an error of the locks' store.
 func (c *Client) Restore(ctx context.Context, f *Deferred, name, taskType string, payload []byte) (Request, error) {
 	if err := c.ready(ctx, opEnqueue); err != nil {
 		return Request{}, err

@@ -13,7 +13,7 @@ import (
 // What this package uses of the engine of package joblock beyond its public calls.
 
 type (
-	// Call names an enqueue that may be repeated, also by another process; see Request.
+	// Call names an enqueue that may be repeated, even by another process; see Request.
 	Call = core.Call
 
 	place = core.Place // of a job that waits in line

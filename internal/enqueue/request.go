@@ -28,7 +28,7 @@ type Request struct {
 	// if it is in the task's queue. MayTouch is not asked, because the job may begin after the enqueue.
 	OwnQueue bool
 
-	// Call, unless zero, makes the enqueue repeatable, also by another process and at the same time. Copies have the
+	// Call, unless zero, makes the enqueue repeatable, even by another process and at the same time. Copies have the
 	// same Call, and the same asynq.TaskID. If a copy has taken the key, but has not enqueued the task in the end, it
 	// leaves the key to the other copies, to a keeper and to the reservation: a copy that released the key could
 	// release it under the task of another copy. ErrRepeated means that another copy has enqueued the task.

@@ -16,12 +16,12 @@ import (
 	"github.com/joblock/toolkit/joblock"
 )
 
-// A keeper frees the lock of a job that ended without releasing the lock. But the keepers of workers that keep their
-// locks in another Redis, database or prefix do not see the locks of this process. Their workers run the jobs without
-// locks, and the keys would stay reserved for an hour. So while no keeper works where a Client keeps its locks, the
-// Client looks after the locks of the jobs that it has enqueued itself: it knows the asynq database that has these
-// jobs. This is worth its 200 lines: without it a rolled-back worker, or one with another prefix, blocks each key for
-// an hour.
+// A keeper frees the lock of a job that ended without releasing the lock. But if the workers keep their locks in
+// another Redis, database or prefix, their keepers do not see the locks of this process. Where such workers run the
+// jobs nevertheless, because they have the same joblock.Config.Secrets or no middleware, the keys would stay reserved
+// for an hour. So while no keeper works where a Client keeps its locks, the Client looks after the locks of the jobs
+// that it has enqueued itself: it knows the asynq database that has these jobs. This is worth its 200 lines: without it
+// a rolled-back worker, or one with another prefix, blocks each key for an hour.
 const (
 	// unkeptEvery is how often a Client that has enqueued jobs checks whether a keeper works. If none does, the Client
 	// looks up its own jobs.
@@ -226,8 +226,8 @@ func (c *Client) freeAll(ctx context.Context, j unkeptJob, idle []joblock.Status
 		switch {
 		case err == nil && idle[i].Fence == j.fences[idle[i].Key]:
 			c.logger.ErrorContext(ctx, "handoff: a job has ended without taking its lock, which is free now. The job was deleted "+
-				"before it ran, or it ran without its lock: on a worker that keeps its locks in another Redis, database or prefix, "+
-				"or that has no worker.Middleware", "key", idle[i].Key, "job", j.job, "locks_here", c.ring.Where())
+				"before it ran, or it ran without its lock: on a worker that has no worker.Middleware, or that keeps its locks in "+
+				"another Redis, database or prefix with the same joblock.Config.Secrets", "key", idle[i].Key, "job", j.job, "locks_here", c.ring.Where())
 		case err == nil:
 			c.logger.WarnContext(ctx, "handoff: freed a lock that an ended job had left behind",
 				"key", idle[i].Key, "job", j.job)

@@ -83,9 +83,9 @@ type Entry struct {
 	// ago, and the job is not paused: an execution, or the task of an earlier tick, does not end. See scheduler.Stuck.
 	Stuck bool `json:"stuck,omitempty"`
 
-	// Contested is set if nodes have disagreed for at least 15 minutes: one of OtherSpecs, or two conflicting definitions
-	// of the job have alternated at least three times. A node of another release was left up; or two applications with the
-	// same scope have a job of this name, and each application executes some of the ticks.
+	// Contested is set if nodes have disagreed for at least 15 minutes: a node has been in OtherSpecs for that long, or
+	// two conflicting definitions of the job have alternated at least three times. Either a node of another release was
+	// left up, or two applications with the same scope have a job of this name, and each executes some of the ticks.
 	Contested bool `json:"contested,omitempty"`
 
 	// Problem is why this process cannot execute the job or cannot show the whole Entry: the ledger cannot be decoded or
@@ -116,8 +116,8 @@ type Entry struct {
 	// s. Ticks wait until Next; triggers do not wait.
 	Behind time.Duration `json:"behind,omitempty"`
 
-	// Overlaps is how many ticks in a row were skipped as overlapped, since an execution has ended with another result. If
-	// there are at least three and the job is not paused, OverlapsSince is the first of them.
+	// Overlaps is how many ticks in a row were skipped as overlapped, since an execution last ended with another
+	// result. If there are at least three and the job is not paused, OverlapsSince is the first of them.
 	Overlaps      int       `json:"overlaps,omitempty"`
 	OverlapsSince time.Time `json:"overlaps_since,omitzero"`
 

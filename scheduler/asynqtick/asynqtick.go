@@ -22,7 +22,7 @@
 // lease of the locks: a minute or two.
 //
 // With the option asynq.Unique, asynq.ErrDuplicateTask means that the task of an earlier tick waits or runs, or that
-// this tick's own task is there. Either way the tick's enqueue gets joblock.ErrHeld, and the overlap policies of
+// this tick's own task already exists. Either way the tick's enqueue gets joblock.ErrHeld, and the overlap policies of
 // scheduler.Scheduler.Task decide about the tick: by default it is skipped, which is no failure.
 package asynqtick
 

@@ -56,7 +56,7 @@ const (
 //
 //	@every      ticks are the multiples of the period since 1970, on all nodes, not counted from the start
 //	DST         a time of day ticks once on each day; see package spec
-//	bad config  that config alone is left out and logged, and a job keeps its spec; asynq ignores all configs if a Task is
+//	bad config  that config alone is left out and logged, and its job keeps its spec; asynq ignores all configs if a Task is
 //	            nil or a Cronspec empty
 //	logging     scheduler.Config.Logger; SchedulerOpts.Logger and LogLevel are not used
 //	removal     a removed job keeps its record, with pause and history, for an hour at least and usually two hours at most

@@ -56,8 +56,8 @@ func (p registered) GetConfigs() ([]*asynq.PeriodicTaskConfig, error) { return p
 // caller closes. opts may be nil; its Logger and LogLevel are not used. The zone is cfg.Zone, or if that is nil
 // opts.Location. All jobs have the options jobOpts.
 //
-// NewScheduler returns no error, so that it fits where asynq's call was. If rdb is nil, or scheduler.New refuses locks
-// or cfg, then Register, Start, Run and Ping return joblock.ErrInvalid.
+// NewScheduler returns no error, so that it can take the place of asynq's constructors. If rdb is nil, or scheduler.New
+// refuses locks or cfg, then Register, Start, Run and Ping return joblock.ErrInvalid.
 func NewScheduler(locks *joblock.Locker, cfg *scheduler.Config, rdb redis.UniversalClient, opts *asynq.SchedulerOpts,
 	jobOpts ...scheduler.Option) *Scheduler {
 	r := new(Scheduler)

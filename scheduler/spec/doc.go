@@ -53,7 +53,7 @@
 //	@hourly; except 2026-12-24T18:00..2026-12-27T06:00
 //
 // A date stands for the whole day, and a time (T18:00 or T18:00:30) for that second. Both ends of a range are in the
-// range. All dates and times are those of the spec's zone, also for @every. They count when the clock first shows or
+// range. All dates and times are those of the spec's zone, even for @every. They count when the clock first shows or
 // passes them: if the clock goes back from 03:00 to 02:00, T02:30 is the first half past two. A time of day that the
 // clock skips counts by the time at which it ticks.
 //
