@@ -38,7 +38,7 @@ func TestChainCombinations(t *testing.T) {
 		"no steps":               {handoff.Chain{Under: key}, nil, ""},
 		"no steps, in a group":   {handoff.Chain{Under: key}, []asynq.Option{asynq.Group("g")}, ""},
 		"100 steps":              {handoff.Chain{Under: key, Then: many(100)}, nil, ""},
-		"nothing":                {handoff.Chain{Then: next()}, nil, "Chain.Under is nil, must be a Carry, a Unique or a Sequence"},
+		"nothing":                {handoff.Chain{Then: next()}, nil, "Chain.Under is nil, must be a Carry, a Unique, a Debounce or a Sequence"},
 		"a chain in a chain":     {handoff.Chain{Under: handoff.Chain{Under: key}}, nil, "Chain.Under is a Chain"},
 		"UntilStarted":           {handoff.Chain{Under: handoff.Unique{Key: "k", UntilStarted: true}, Then: next()}, nil, "Unique.UntilStarted is set, which a Chain does not support"},
 		"a bad Unique":           {handoff.Chain{Under: handoff.Unique{Key: "k", Limit: -1}, Then: next()}, nil, "Unique.Limit is -1"},

@@ -284,7 +284,7 @@ func (b *Outbox) identify(ctx context.Context, r *row) verdict {
 	case taken:
 		return refused
 	}
-	r.err = fmt.Errorf("not enqueued, as the option asynq.Unique asks: %w", conflict)
+	r.err = fmt.Errorf("not enqueued because of the option asynq.Unique: %w", conflict)
 	return sent
 }
 

@@ -258,7 +258,7 @@ func readAccounts(path string, patience time.Duration) (text []byte, state fileS
 		return bad(err)
 	}
 	if mode := state.info.Mode(); runtime.GOOS != "windows" && mode.Perm()&0o002 != 0 { // Windows has no such permissions
-		return bad(fmt.Errorf("%s has the mode %04o, must not be writable by others: its writers have every right", path, mode.Perm()))
+		return bad(fmt.Errorf("%s has the mode %04o, must not be writable by others, who could give themselves every right", path, mode.Perm()))
 	}
 	state.digest = sha256.Sum256(text)
 	return text, state, nil

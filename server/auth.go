@@ -187,7 +187,7 @@ func (c *call) authorize(scope Scope) *problem.Problem {
 	who, err := c.s.whoIs(c.r)
 	switch {
 	case errors.Is(err, ErrUnauthorized):
-		return c.unknown(problem.New(http.StatusUnauthorized, problem.Auth, "send a token that is valid as Authorization: Bearer, or a certificate"))
+		return c.unknown(problem.New(http.StatusUnauthorized, problem.Auth, "send a valid token as Authorization: Bearer, or a client certificate"))
 	case err != nil:
 		c.detail = err
 		return rightsUnknown()
@@ -212,7 +212,7 @@ func (c *call) unknown(p *problem.Problem) *problem.Problem {
 	if after == 0 {
 		return p
 	}
-	return problem.New(http.StatusTooManyRequests, problem.Rate, "too many callers who are not known come from the same address").Again(after)
+	return problem.New(http.StatusTooManyRequests, problem.Rate, "too many requests of unknown callers come from the same address").Again(after)
 }
 
 func needs(scope Scope) *problem.Problem {

@@ -167,7 +167,7 @@ func checkField(quoted []byte, names []string, seen *uint64) error {
 		return problem.New(http.StatusBadRequest, problem.Request, "the field %s is unknown; the fields are %s", shownName(name), strings.Join(names, ", "))
 	}
 	if *seen&(1<<at) != 0 {
-		return problem.New(http.StatusBadRequest, problem.Request, "the field %s comes twice", names[at])
+		return problem.New(http.StatusBadRequest, problem.Request, "the field %s occurs twice", names[at])
 	}
 	*seen |= 1 << at
 	return nil

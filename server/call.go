@@ -412,7 +412,7 @@ func (c *call) tokenFrom(text string) (joblock.Token, error) {
 		return joblock.Token{}, problem.New(http.StatusBadRequest, problem.Invalid, "token is bad: %s", e.Detail)
 	}
 	if key := c.r.PathValue("key"); key != "" && key != token.Key() {
-		return joblock.Token{}, problem.New(http.StatusBadRequest, problem.Invalid, "the token is for a different key from the path")
+		return joblock.Token{}, problem.New(http.StatusBadRequest, problem.Invalid, "the token and the path are for different keys")
 	}
 	return token, c.useKey(token.Key())
 }

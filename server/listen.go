@@ -48,7 +48,7 @@ func (s *Server) Listen(cfg ListenConfig) (net.Listener, error) {
 	}
 	if !cfg.Insecure && !loopback(host) {
 		if s.cfg.anyone() {
-			return nil, fmt.Errorf("server: %s is not a loopback address, and anyone is let in: set an Authorizer", cfg.Address)
+			return nil, fmt.Errorf("server: %s is not a loopback address, and every caller is admitted: set an Authorizer", cfg.Address)
 		}
 		if secure == nil {
 			return nil, fmt.Errorf("server: %s is not a loopback address, and tokens would travel in the clear: set CertFile and KeyFile", cfg.Address)

@@ -34,8 +34,8 @@ func TestListen(t *testing.T) {
 	}{
 		{open, ListenConfig{Address: "127.0.0.1:0"}, ""},
 		{open, ListenConfig{Address: "localhost:0"}, ""},
-		{open, ListenConfig{Address: ":0"}, "anyone is let in"},
-		{open, ListenConfig{Address: "0.0.0.0:0"}, "anyone is let in"},
+		{open, ListenConfig{Address: ":0"}, "every caller is admitted"},
+		{open, ListenConfig{Address: "0.0.0.0:0"}, "every caller is admitted"},
 		{open, ListenConfig{Address: "0.0.0.0:0", Insecure: true}, ""},
 		{closed, ListenConfig{Address: "0.0.0.0:0"}, "in the clear"},
 		{closed, ListenConfig{Address: "example.com:0"}, "in the clear"},

@@ -182,7 +182,7 @@ func (c *call) idempotencyKey() (string, error) {
 		bad = bad || values[0][i] < ' ' || values[0][i] > '~'
 	}
 	if bad {
-		return "", problem.New(http.StatusBadRequest, problem.Invalid, "%s must come once, with 1 to %d printable ASCII characters", idempotencyHeader, most)
+		return "", problem.New(http.StatusBadRequest, problem.Invalid, "%s must occur once, with 1 to %d printable ASCII characters", idempotencyHeader, most)
 	}
 	return values[0], nil
 }

@@ -204,7 +204,7 @@ func TestBadRequests(t *testing.T) {
 			{"acquire", object{"key": key, "tll_ms": 1}, 400, "REQUEST_INVALID", "the field tll_ms is unknown; the fields are key, ttl_ms"},
 			{"acquire", object{"key": key, "TTL_MS": 1}, 400, "REQUEST_INVALID", "the field TTL_MS is unknown"},
 			{"acquire", object{"key": key, "\x1b[31m": 1}, 400, "REQUEST_INVALID", `the field \"\\x1b[31m\" is unknown`},
-			{"acquire", `{"key":"a","key":"b"}`, 400, "REQUEST_INVALID", "the field key comes twice"},
+			{"acquire", `{"key":"a","key":"b"}`, 400, "REQUEST_INVALID", "the field key occurs twice"},
 			{"acquire", object{"key": key, "ttl_ms": 0}, 400, "LOCK_INVALID", "ttl_ms is 0, must be from 1 to 86400000"},
 			{"acquire", object{"key": key, "ttl_ms": -1}, 400, "LOCK_INVALID", "ttl_ms is -1"},
 			{"acquire", object{"key": key, "ttl_ms": 86_400_001}, 400, "LOCK_INVALID", "must be from 1 to 86400000"},

@@ -113,15 +113,15 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if bad := p.s.sites.check(r); bad != nil {
 		c.code = bad.Code
 		if bad.Status == http.StatusMisdirectedRequest {
-			say(bad.Status, "Not under this name", "These pages are only served under names that are known. See server.Config.Hosts.")
+			say(bad.Status, "Unknown host name", "These pages are served only under known host names. See server.Config.Hosts.")
 		} else {
-			say(bad.Status, "Not from another site", "The form was sent by a page of another site. Nothing was changed.")
+			say(bad.Status, "Request from another site", "The form was sent by a page of another site. Nothing was changed.")
 		}
 		return
 	}
 	if within(r) {
 		c.code = problem.Forbidden
-		say(http.StatusForbidden, "Not within another site", "A page of another site has asked for this page as a part of itself.")
+		say(http.StatusForbidden, "Embedded in another site", "A page of another site has tried to embed this page.")
 		return
 	}
 	switch req.Name {
@@ -148,7 +148,7 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		c.detail = err
-		say(http.StatusServiceUnavailable, "Not at the moment", "Your rights cannot be looked up at the moment.")
+		say(http.StatusServiceUnavailable, "Temporarily unavailable", "Your rights cannot be looked up at the moment.")
 		return
 	}
 	c.who = who

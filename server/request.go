@@ -97,7 +97,7 @@ func (c *call) decodeQuery(v reflect.Value, fields []routes.Field) error {
 		if !slices.Contains(known, name) {
 			return problem.New(http.StatusBadRequest, problem.Request, "the parameter %s is unknown; the parameters are %s", shownName(name), strings.Join(known, ", "))
 		} else if len(values) > 1 {
-			return problem.New(http.StatusBadRequest, problem.Request, "the parameter %s comes twice", name)
+			return problem.New(http.StatusBadRequest, problem.Request, "the parameter %s occurs twice", name)
 		}
 	}
 	for i := range fields {
@@ -147,7 +147,7 @@ func decodeText(v reflect.Value, f *routes.Field, text string) error {
 			}
 			i := slices.IndexFunc(states, func(s joblock.State) bool { return s.String() == name })
 			if i < 0 {
-				return bad("of free, held, parked and orphaned, with commas between")
+				return bad("states out of free, held, parked and orphaned, separated by commas")
 			}
 			*to = append(*to, states[i])
 		}

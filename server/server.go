@@ -126,7 +126,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("server: Config.Locks: %w", err)
 	}
 	if cfg.Authorize == nil {
-		return nil, invalid("Config.Authorize is nil; server.Anyone() lets all callers in")
+		return nil, invalid("Config.Authorize is nil; server.Anyone() admits every caller")
 	}
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, 45*time.Second)
 	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 10_000)

@@ -63,7 +63,7 @@ func (s *sites) check(r *http.Request) *problem.Problem {
 	// the one checked here.
 	for _, name := range []string{"Sec-Fetch-Site", "Origin"} {
 		if len(r.Header.Values(name)) > 1 {
-			return problem.New(http.StatusForbidden, problem.Forbidden, "the header %s comes twice, so it is unclear which site has sent the request", name)
+			return problem.New(http.StatusForbidden, problem.Forbidden, "the header %s occurs twice, so it is unclear which site has sent the request", name)
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func (w *Worker) failed(ctx context.Context, task *asynq.Task, err error, handle
 		return // the middleware has settled the locks
 	}
 	if !a.tries.Spent() && verdict.RanOutside(err, a.ctx.Err()) && !w.logged.middleware.Swap(true) {
-		a.log().Error("worker: a task was run without the locks that it carries: the server's mux needs Use(w.Middleware), first")
+		a.log().Error("worker: a task was run without the locks that it carries: the server's mux needs Use(w.Middleware) first")
 	}
 	handler.HandleError(ctx, task, verdict.Original(err))
 	fate := a.tries.Failed(err)

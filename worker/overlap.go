@@ -146,7 +146,7 @@ func (o *overlap) ready(ctx context.Context, task *asynq.Task, key string) (bool
 	}
 	if slices.ContainsFunc(env.UntilStart, wanted) {
 		return false, verdict.Invalid("WithoutOverlapping wants the lock on key %q, which the task gives up when it starts: "+
-			"it was enqueued with handoff.Unique.UntilStarted; give the two different keys, or enqueue with handoff.KeepLast", key)
+			"it was enqueued with handoff.Unique.UntilStarted; use two different keys, or enqueue with handoff.KeepLast", key)
 	}
 	return slices.ContainsFunc(env.Tokens, wanted), nil
 }

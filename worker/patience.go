@@ -15,7 +15,7 @@ import (
 // because it may resume a lock that no attempt settles, so it goes on in the background.
 
 // errLate is why a task is snoozed if the locks' store has not answered in the time of the attempt.
-var errLate = &verdict.Error{Text: "no answer in the time of the attempt", Err: joblock.ErrUnavailable}
+var errLate = &verdict.Error{Text: "no answer within the time of the attempt", Err: joblock.ErrUnavailable}
 
 // bounded returns the results of f, which runs in another goroutine, and true. If f has not returned after patience,
 // bounded returns false, and late is called with the value of f when f returns.

@@ -22,7 +22,7 @@ func TestWrongWiringIsReported(t *testing.T) {
 		server func(r *rig, p *probe)
 	}{
 		{"as it should be", "", 0, func(r *rig, p *probe) { r.serve(service{use: overlap()}, p.handler(fail)) }},
-		{"Configure, no Middleware, a failure", "needs Use(w.Middleware), first", 1, func(r *rig, p *probe) {
+		{"Configure, no Middleware, a failure", "needs Use(w.Middleware) first", 1, func(r *rig, p *probe) {
 			r.serve(service{unguarded: true}, p.handler(fail))
 		}},
 		{"no Middleware, a success", "lacks Use(w.Middleware)", 1, func(r *rig, p *probe) {

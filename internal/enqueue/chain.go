@@ -21,9 +21,9 @@ func (c Chain) plan(ctx context.Context, d *dispatch) (kind, error) {
 	var bad error
 	switch under := c.Under.(type) {
 	case nil:
-		return nil, badTask("Chain.Under is nil, must be a Carry, a Unique or a Sequence")
+		return nil, badTask("Chain.Under is nil, must be a Carry, a Unique, a Debounce or a Sequence")
 	case Chain:
-		return nil, badTask("Chain.Under is a Chain, must be a Carry, a Unique or a Sequence: put all tasks into one Then")
+		return nil, badTask("Chain.Under is a Chain, must be a Carry, a Unique, a Debounce or a Sequence: put all tasks into one Then")
 	case Unique:
 		if under.UntilStarted && len(c.Then) > 0 {
 			bad = Invalid(opEnqueue, under.Key, "Unique.UntilStarted is set, which a Chain does not support: its key would be free when the first task starts")

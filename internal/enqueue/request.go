@@ -120,7 +120,7 @@ func (c *Client) plan(ctx context.Context, req Request) (*dispatch, error) {
 		return nil, err
 	}
 	if req.How == nil {
-		return nil, badTask("no lock and no key is given: what the task is to be enqueued under must be a Carry, a Unique or a Sequence")
+		return nil, badTask("how is nil, must be a Carry, a Unique, a Debounce, a Sequence or a Chain")
 	}
 	d := &dispatch{taskSpec: spec, c: c, call: req.Call, mayTouch: req.MayTouch, ownQueue: req.OwnQueue}
 	if d.mayTouch == nil {

@@ -43,7 +43,7 @@
 //	RunTask      makes asynq run a task again, or now
 //	CancelTask   cancels the context of the handler that runs a task, and on request then deletes or archives the task
 //	DropTask     deletes a task that does not run
-//	ArchiveTask  takes a task that does not run out of its queue, and keeps it to be run later
+//	ArchiveTask  moves a task that does not run into asynq's archive, to be run later
 //	PauseKey     holds back the jobs of a key and of the keys below it; ResumeKey ends that
 //	SetLimit     sets the value of a named limit; ClearLimit gives it the value in the code again
 //	AnnotateJob  leaves a note about a job

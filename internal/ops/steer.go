@@ -98,8 +98,8 @@ func (req DropTask) perform(ctx context.Context, d *Desk) (ActionResult, error) 
 	return steering{d, ActDeleteTask, RunTask(req)}.do(ctx, func(s Steerer) error { return s.DeleteTask(req.Queue, req.ID) })
 }
 
-// ArchiveTask takes a task that does not run out of its queue, and keeps it in asynq's archive for inspection or a later
-// run: see RunTask. A keeper then gives its lock or its place in line to the next, within about a minute; a job that is
+// ArchiveTask moves a task that does not run from its queue into asynq's archive, for inspection or a later run: see
+// RunTask. A keeper then gives its lock or its place in line to the next, within about a minute; a job that is
 // run later acquires its lock again, or joins the line again. But the key of a sequence that halts on failure stays with
 // the job: the sequence halts. asynq deletes archived tasks after 90 days, and the oldest beyond 10,000. See RunTask
 // about the step.

@@ -61,7 +61,7 @@ var Verbs = []Verb{
 	{CancelTask{}, "Cancel the task", "/v1/jobs/{queue}/{id}/cancel", "operate", "End the context of the handler that runs a task, and delete or archive the task then if that is wanted.", cancellable},
 	{CancelTask{Then: ThenArchive}, "End the job, archive it", "", "operate", "", cancellable},
 	{CancelTask{Then: ThenDrop}, "End the job, delete it", "", "operate", "", cancellable},
-	{ArchiveTask{}, "Archive the task", "/v1/jobs/{queue}/{id}/archive", "operate", "Take a task that does not run out of its queue, and keep it in asynq's archive.", archivable},
+	{ArchiveTask{}, "Archive the task", "/v1/jobs/{queue}/{id}/archive", "operate", "Move a task that does not run from its queue into asynq's archive.", archivable},
 	{DropTask{}, "Delete the task", "/v1/jobs/{queue}/{id}/drop", "operate", "Delete a task that does not run. Its lock or its place goes to the next.", deletable},
 	{AnnotateJob{}, "Add a note", "/v1/jobs/{queue}/{id}/annotate", "operate", "Leave a note about a job, for others who look at it. It changes nothing else.", nil},
 	{PauseKey{}, "Pause", "/v1/pause", "operate", "Hold back all jobs of a key, and of the keys below it, until the key is resumed or for a time.", nil},

@@ -300,7 +300,7 @@ func (h *Hold) live(life context.Context, s *stream) {
 			over.Stop()
 			return
 		case <-over.C:
-			h.lose(h.lostError("the server was not heard of in time", nil))
+			h.lose(h.lostError("the server did not answer in time", nil))
 			return
 		case l = <-s.lines:
 			over.Stop()
@@ -376,7 +376,7 @@ func (h *Hold) patiently(life context.Context, do func(context.Context) error) e
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return h.lostError("no server was heard of in time", err)
+			return h.lostError("no server answered in time", err)
 		case !next(err, true) && !rateLimited(err):
 			return err
 		}

@@ -150,7 +150,7 @@ func problemOf(op *call, res *http.Response, text []byte) *Problem {
 		p.RetryAfter = time.Duration(seconds) * time.Second
 	}
 	if err := json.Unmarshal(text, &body); err != nil || body.Code == "" {
-		p.Title = fmt.Sprintf("the answer is %s, and none of a lock server", res.Status)
+		p.Title = fmt.Sprintf("the answer is %s, and does not come from a lock server", res.Status)
 		return p
 	}
 	p.Code, p.Title, p.Detail, p.Retryable = body.Code, body.Title, body.Detail, body.Retryable

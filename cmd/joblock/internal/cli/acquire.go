@@ -77,7 +77,7 @@ Exit codes:
 	f.IntVarP(&o.limit, "limit", "l", 0, "take one of `N` permits of KEY; use the same N everywhere")
 	f.DurationVar(&o.ttl, "ttl", 0, "how long the lock lasts, and again after each renewal: from 1s to 8784h (required)")
 	f.StringVar(&o.holder, "holder", "", "`LABEL` by which people see who has the lock (default host:pid of the script)")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "write nothing to the standard error but errors")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "write only errors to the standard error")
 	o.flags(s, f, false, true)
 	return cmd
 }

@@ -14,7 +14,7 @@ import (
 type actorFlags struct{ reason string }
 
 func (a *actorFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.reason, "reason", "", fmt.Sprintf("why, as `TEXT` of at most %d bytes, for those who look", driver.MaxLabelBytes))
+	cmd.Flags().StringVar(&a.reason, "reason", "", fmt.Sprintf("why, as `TEXT` of at most %d bytes, for others who look at the record", driver.MaxLabelBytes))
 }
 
 func (a *actorFlags) why() string { return cmp.Or(a.reason, ops.NoReason) }

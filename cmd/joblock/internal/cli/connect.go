@@ -79,7 +79,7 @@ func (s *server) flags(f *pflag.FlagSet) {
 	f.StringVar(&s.ca, "tls-ca", "", "`FILE` with the certificates that the servers' certificates are checked against (default: those of the system)")
 	f.StringVar(&s.cert, "tls-cert", "", "`FILE` with the certificate of this client")
 	f.StringVar(&s.key, "tls-key", "", "`FILE` with the key of --tls-cert")
-	f.StringVar(&s.apiURL, "server", "", "`URL` of a lock server (\"joblock serve\"), in place of --redis; several with commas are replicas (default $"+envServer+")")
+	f.StringVar(&s.apiURL, "server", "", "`URL` of a lock server (\"joblock serve\"), in place of --redis; several, separated by commas, are replicas (default $"+envServer+")")
 	f.StringVar(&s.apiToken, "server-token-file", "", "`FILE` with the bearer token for --server (default $"+envServerToken+")")
 	f.StringVar(&s.prefix, "prefix", keyspace.DefaultPrefix, "beginning of every key in Redis")
 	f.DurationVar(&s.timeout, "timeout", 3*time.Second, "how long to wait for an answer from Redis, from 1ms to 1h")

@@ -103,7 +103,7 @@ func printTicks(p *printer, words string, ticks []ops.CronTick, now time.Time) e
 		p.say("%s", words)
 	}
 	if len(ticks) == 0 {
-		p.say("no ticks to come")
+		p.say("no more ticks")
 	}
 	return printAll(p, []column[ops.CronTick]{
 		{head: "TICK", text: func(t ops.CronTick) string { return t.At.Format("Mon 2006-01-02 15:04:05 MST") }},

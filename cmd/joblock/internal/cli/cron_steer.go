@@ -71,7 +71,7 @@ for confirmation: you type the scope, or give --yes.`,
 	who.flags(cmd)
 	cmd.Flags().BoolVar(&everything, "all", false, "pause all jobs of the scope, including later ones")
 	ask.flags(cmd)
-	cmd.Flags().Lookup("yes").Usage = "with --all: do not ask; without a terminal --all does nothing without --yes"
+	cmd.Flags().Lookup("yes").Usage = "with --all: do not ask for confirmation; required without a terminal"
 	return cmd
 }
 
@@ -110,16 +110,16 @@ If nothing is paused, resume says so, changes and records nothing, and exits wit
 						return err
 					}
 					if len(jobs) > 0 && !slices.ContainsFunc(jobs[0].Pauses, together) {
-						return tell(cmd, "nothing to resume: the jobs of scope %q are not paused all together%s", cron.scope, alone(jobs))
+						return tell(cmd, "nothing to resume: scope %q is not paused as a whole%s", cron.scope, alone(jobs))
 					}
 					done, err := cron.Act(ctx, ops.ResumeAllCron{Scope: cron.scope, Reason: who.why()})
 					if err != nil {
 						return err
 					}
 					if done.Unchanged {
-						return tell(cmd, "nothing to resume: the jobs of scope %q are not paused all together any more%s", cron.scope, alone(jobs))
+						return tell(cmd, "nothing to resume: scope %q is no longer paused as a whole%s", cron.scope, alone(jobs))
 					}
-					return acted(cmd, done, "resumed all jobs of scope %q, but for those that were paused one by one", cron.scope)
+					return acted(cmd, done, "resumed all jobs of scope %q, except those that were paused one by one", cron.scope)
 				}
 				return eachName(names, func(name string) error {
 					bounded, cancel := c.bounded(ctx)
@@ -254,9 +254,9 @@ func soon(j ops.CronJob) string {
 	case len(j.Nodes) == 0:
 		return "it begins when a node is up that has the job"
 	case j.State == ops.CronRunning:
-		return "it follows the run that goes on"
+		return "it begins after the run that is under way"
 	}
-	return "it begins within some 10 s (scheduler.Config.Sync)"
+	return "it begins within about 10 s (scheduler.Config.Sync)"
 }
 
 func newCronForget(c *cronServer) *cobra.Command {

@@ -127,7 +127,7 @@ Mon 2027-03-29 02:30:00 CEST  2027-03-29T00:30:00Z  1806280200.000  -
 		wants(0, "EDT", "the clock goes from 02:00 back to 01:00 and shows 01:30 twice")
 	ask(t, append(nowhere, "cron", "next", "@every 6h offset 10m", "-n", "1000", "-o", "json")...).wants(0).fits("cron-ticks.json")
 	ask(t, append(nowhere, "cron", "next", "0 0 12 ? * 6#3", "-n", "1")...).wants(0, "warning: day of week is \"6#3\"", "Quartz", "third Saturday", "TICK")
-	ask(t, append(nowhere, "cron", "next", "0 0 30 2 *")...).wants(0, "no ticks to come")
+	ask(t, append(nowhere, "cron", "next", "0 0 30 2 *")...).wants(0, "no more ticks")
 	for _, bad := range [][]string{
 		{"61 * * * *"}, {"@fortnightly"}, {"@daily", "-n", "0"}, {"@daily", "-n", "1001"}, {"@daily", "--zone", "Mars/Olympus"},
 		{"@daily", "--zone", "Mars/Olympus", "--after", "2027-01-01"}, {"@daily", "--after", "tomorrow"}, {"rollup", "--zone", "UTC"},
@@ -163,7 +163,7 @@ func TestCronIsSteered(t *testing.T) {
 	p.do("cron", "pause", "broken").wants(0)
 	p.do("cron", "resume", "broken").wants(0, `"broken" is still paused, with all jobs`)
 	p.do("cron", "resume", "--all").wants(0, "resumed all jobs")
-	p.do("cron", "resume", "--all").wants(0, `nothing to resume: the jobs of scope "shop" are not paused all together`).lacks("one by one")
+	p.do("cron", "resume", "--all").wants(0, `nothing to resume: scope "shop" is not paused as a whole`).lacks("one by one")
 	p.do("cron", "resume", "rollup").wants(0, `nothing to resume: "rollup" of scope "shop" is not paused`)
 	p.do("cron", "resume", "nothing").wants(exitNo, "no node has seen")
 	p.do("cron", "pause", "broken").wants(0)

@@ -51,7 +51,7 @@ Exit codes:
 			defer end()
 			err := demo.Run(ctx, port, func(url string) {
 				fmt.Fprintf(cmd.OutOrStdout(), "export %s=%s\n", envRedis, url)
-				fmt.Fprintf(cmd.ErrOrStderr(), "joblock: the demo runs; give the line above to the shell in another terminal, and try \"joblock help\" there; Ctrl-C ends the demo\n")
+				fmt.Fprintf(cmd.ErrOrStderr(), "joblock: the demo is running; paste the line above into the shell of another terminal, and try \"joblock help\" there; Ctrl-C ends the demo\n")
 			})
 			if err != nil {
 				return &exitError{exitFault, fmt.Errorf("demo: %w", err)}

@@ -65,12 +65,12 @@ func (s *server) like(ctx context.Context, d *desk, p *printer, text string, pre
 		}
 		p.say("like it: %s", strings.Join(keys, ", "))
 	case found.Looked == 0 && err == nil:
-		p.say("no lock at all is there: perhaps the address, the database or the prefix is another one")
+		p.say("there are no locks at all: perhaps the address, the database or the prefix is wrong")
 	}
 	switch {
 	case cut:
 		p.say("(after a second, with %d%% of the keys looked at; \"joblock ls --ended\" lists all)", done.Load())
 	case len(found.Keys) == 0 && found.Looked > 0 && !(prefix && found.Begin > 0):
-		p.say("no key is like it; \"joblock ls --ended\" lists the %s", plural(found.Looked, "key"))
+		p.say("no key is similar; \"joblock ls --ended\" lists the %s", plural(found.Looked, "key"))
 	}
 }

@@ -59,7 +59,7 @@ func holdFor(o *runOptions, l *link) {
 		if t.lasted >= repeatReset {
 			pause = repeatPause
 		}
-		h.link.say("%s: again in %s", o.key, pause)
+		h.link.say("%s: trying again in %s", o.key, pause)
 		h.sleep(pause)
 		if h.stop != 0 || h.orphan {
 			h.link.send(message{End: &ending{exitSignal + h.stop, h.stop}})

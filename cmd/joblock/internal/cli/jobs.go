@@ -127,7 +127,7 @@ Exit codes in addition to those of "joblock help":
 					p.none("no job has a lock or waits for one")
 				}
 				if len(apart) > 0 && p.forPeople() {
-					p.say("of %s nothing can be said, of the types %s: too few attempts of these types have succeeded to know what is usual; \"joblock jobs ls --sort runs\" shows for how long they run",
+					p.say("%s, of the types %s, cannot be judged: too few attempts of these types have succeeded to know what is usual; \"joblock jobs ls --sort runs\" shows how long they have been running",
 						plural(len(apart), "attempt"), strings.Join(slices.Sorted(maps.Keys(types)), ", "))
 				}
 				switch {
@@ -402,7 +402,7 @@ func jobReportColumns(p *printer) []column[jobReport] {
 			text := durationsText(r.Locks[0].Durations)
 			switch unknown := slices.ContainsFunc(r.Locks, ops.Job.Incomparable); {
 			case unknown && text == "":
-				return "not known: no attempt of the type is known that has succeeded"
+				return "not known: no successful attempt of the type is known"
 			case unknown:
 				return text + ", too few to compare with"
 			}

@@ -197,8 +197,8 @@ func newJobsArchive(s *server) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "archive QUEUE/ID",
 		Aliases: []string{"hold"},
-		Short:   "take a task that does not run out of its queue, and keep it to look at and to run later",
-		Long: `Archive takes a task that does not run out of its queue, with its payload, into asynq's archive: asynq no longer runs
+		Short:   "move a task that does not run into asynq's archive, to look at it and to run it later",
+		Long: `Archive moves a task that does not run from its queue into asynq's archive, with its payload: asynq no longer runs
 it by itself. The keeper then gives its lock, or its place in line, to the next one, within a minute or so. "joblock
 jobs run" runs the task later: it then takes its lock again, or waits in line again.
 
@@ -234,7 +234,7 @@ runs needs "joblock jobs cancel --then archive".
 
 // archiveText returns what "jobs archive" does to a task that has locks or waits for some.
 func archiveText(t ops.Task, locks []ops.Job) string {
-	return fmt.Sprintf("This takes the task %s out of its queue into asynq's archive, where it can be run later: %s.", t.Job(), taskText(t)) + givenText(t, locks, true)
+	return fmt.Sprintf("This moves the task %s from its queue into asynq's archive, where it can be run later: %s.", t.Job(), taskText(t)) + givenText(t, locks, true)
 }
 
 // givenText returns what happens to the locks and places of a task that is deleted or, if kept is true, archived.

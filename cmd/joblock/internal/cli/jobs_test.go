@@ -164,7 +164,7 @@ func TestJobsAreSteered(t *testing.T) {
 	}
 	q.do("jobs", "skip", "webhooks:unknown", "--yes").wants(exitNo, "no job has the key")
 
-	q.do("jobs", "archive", "exports/41").wants(exitUsage, "out of its queue into asynq's archive", "export, scheduled", `gives "exports:acct-7" to the next`, "Its payload: (0 bytes)", "--yes")
+	q.do("jobs", "archive", "exports/41").wants(exitUsage, "from its queue into asynq's archive", "export, scheduled", `gives "exports:acct-7" to the next`, "Its payload: (0 bytes)", "--yes")
 	q.do("jobs", "archive", "exports/41", "--yes", "--step", "archived-1").wants(exitBusy, "moved on")
 	q.do("jobs", "archive", "exports/41", "--yes", "--reason", "wait").wants(0, "archived the task exports/41", "joblock jobs run --reason TEXT -- exports/41")
 	q.do("jobs", "hold", "exports/41", "--yes").wants(exitBusy, "the task is archived")

@@ -302,7 +302,7 @@ func TestLs(t *testing.T) {
 	}
 	at := o.redis.Addr() + `, under the prefix "joblock:"` + "\n"
 	for prefix, want := range map[string]string{
-		"nothing:":    "no lock found whose key begins with nothing:, at " + at + "no key is like it; \"joblock ls --ended\" lists the 4 keys\n",
+		"nothing:":    "no lock found whose key begins with nothing:, at " + at + "no key is similar; \"joblock ls --ended\" lists the 4 keys\n",
 		"exprot:":     "no lock found whose key begins with exprot:, at " + at + "like it: export:free, export:held, export:parked\n",
 		"export:free": "no lock found whose key begins with export:free, at " + at + "free keys that begin with it are remembered: \"joblock ls --ended -- export:free\" lists them\n",
 	} {
@@ -456,7 +456,7 @@ func TestPermits(t *testing.T) {
 	if doc.V != 1 || doc.Taken != 2 || doc.Kind != "limit" || len(doc.Items) != 2 {
 		t.Errorf("%+v", doc)
 	}
-	if out := o.ok("permits", key1, "-l", "2"); !strings.HasPrefix(out, "2 of 2 taken, 1 waiting; 2 is what web-1:77 said ") || !strings.Contains(out, " ago; it has been 2 for ") || !strings.Contains(out, " at least\nNUMBER  KEY") {
+	if out := o.ok("permits", key1, "-l", "2"); !strings.HasPrefix(out, "2 of 2 taken, 1 waiting; 2 was recorded last, by web-1:77, ") || !strings.Contains(out, " ago; it has been 2 for ") || !strings.Contains(out, " at least\nNUMBER  KEY") {
 		t.Errorf("the table is\n%s", out)
 	}
 	if n := wantLines(t, "lock.json", o.ok("permits", key1, "-o", "jsonl")); n != 2 {
@@ -644,7 +644,7 @@ func TestSchemasHaveTheFieldsOfTheObjects(t *testing.T) {
 	}
 }
 
-// More holders than the limit that was said last are a sign of two limits in use. The text guesses no single cause.
+// More holders than the limit that was recorded last are a sign of two limits in use. The text guesses no single cause.
 func TestPermitsOfTwoLimits(t *testing.T) {
 	now := time.Now()
 	at := func(ago time.Duration) ops.Time { return ops.Time{Time: now.Add(-ago)} }
@@ -654,12 +654,12 @@ func TestPermitsOfTwoLimits(t *testing.T) {
 	used.Taken, used.AtLeast = 1, 5
 	fewer.N, fewer.Before = 2, 5
 	for want, p := range map[string]ops.Permits{
-		"3 of 3 taken; 3 is what web-1:77 said last, 2h00m ago; web-7:1 was the first to say 3 and not 2, 1 d 2 h ago":                                                                                            said,
-		"3 of 3 taken; 3 is what web-1:77 said last, 2h00m ago; web-7:1 was the first to say 3 and not 2, 3 min ago; callers may disagree: until 3 min ago the number was 2":                                      changed,
-		"1 of 3 taken; 3 is what web-1:77 said last, 2h00m ago; web-7:1 was the first to say 3 and not 2, 1 d 2 h ago; callers disagree, or the limit was larger before: number 5 was in use in the last minutes": used,
-		"3 of 2 taken; 2 is what web-1:77 said last, 2h00m ago; web-7:1 was the first to say 2 and not 5, 1 d 2 h ago; callers disagree, or the limit was larger before: 3 are taken":                             fewer,
+		"3 of 3 taken; 3 was recorded last, by web-1:77, 2h00m ago; web-7:1 was the first to say 3 and not 2, 1 d 2 h ago":                                                                                            said,
+		"3 of 3 taken; 3 was recorded last, by web-1:77, 2h00m ago; web-7:1 was the first to say 3 and not 2, 3 min ago; callers may disagree: until 3 min ago the number was 2":                                      changed,
+		"1 of 3 taken; 3 was recorded last, by web-1:77, 2h00m ago; web-7:1 was the first to say 3 and not 2, 1 d 2 h ago; callers disagree, or the limit was larger before: number 5 was in use in the last minutes": used,
+		"3 of 2 taken; 2 was recorded last, by web-1:77, 2h00m ago; web-7:1 was the first to say 2 and not 5, 1 d 2 h ago; callers disagree, or the limit was larger before: 3 are taken":                             fewer,
 		"3 of 4 taken, 2 waiting": {Kind: ops.KindLimit, N: 4, Taken: 3, Waiting: 2},
-		"3 taken; of how many is not known: no call has said so in the last day, and number 5 is the largest that was used": {Kind: ops.KindLimit, AtLeast: 5, Taken: 3},
+		"3 taken; the number of permits is not known: no program has recorded it in the last day, and number 5 is the largest that was used": {Kind: ops.KindLimit, AtLeast: 5, Taken: 3},
 		"3 of 2 taken": {Kind: ops.KindSequence, N: 2, Taken: 3},
 	} {
 		if got := permitsText(p); got != want {
@@ -672,7 +672,7 @@ func TestPermitsOfTwoLimits(t *testing.T) {
 func TestHints(t *testing.T) {
 	o := newOffice(t)
 	nothing := "nothing is known of the key %s at " + o.redis.Addr() + `, under the prefix "joblock:"` + "\n"
-	const none = "no lock at all is there: perhaps the address, the database or the prefix is another one\n"
+	const none = "there are no locks at all: perhaps the address, the database or the prefix is wrong\n"
 	for _, command := range []string{"get", "explain"} {
 		if r := o.call(command, "nosuch"); r.code != exitOK || r.stderr != fmt.Sprintf(nothing, "nosuch")+none {
 			t.Errorf("%s of an unknown key: %+v", command, r)
@@ -693,7 +693,7 @@ func TestHints(t *testing.T) {
 		}
 	}
 	for key, want := range map[string]string{
-		"endde": "like it: ended\n", "goe": "like it: geo\n", "nosuch": "no key is like it; \"joblock ls --ended\" lists the 2 keys\n",
+		"endde": "like it: ended\n", "goe": "like it: geo\n", "nosuch": "no key is similar; \"joblock ls --ended\" lists the 2 keys\n",
 	} {
 		for _, command := range []string{"get", "explain", "waiters"} {
 			if r := o.call(command, key); !strings.HasSuffix(r.stderr, fmt.Sprintf(nothing, key)+want) {

@@ -68,7 +68,7 @@ Exit codes:
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.job, "job", "", "reserve the key for the task `QUEUE/ID` of asynq alone")
+	f.StringVar(&o.job, "job", "", "reserve the key only for the task `QUEUE/ID` of asynq")
 	f.DurationVar(&o.reserve, "reserve", time.Hour, "how long the key stays reserved, from 1s to 8784h")
 	o.flags(s, f, true, true)
 	return cmd

@@ -71,7 +71,7 @@ func permitsText(p ops.Permits) string {
 	case p.N > 0:
 		text = fmt.Sprintf("%d of %d taken", p.Taken, p.N)
 	case p.AtLeast > 0:
-		text = fmt.Sprintf("%d taken; of how many is not known: no call has said so in the last day, and number %d is the largest that was used", p.Taken, p.AtLeast)
+		text = fmt.Sprintf("%d taken; the number of permits is not known: no program has recorded it in the last day, and number %d is the largest that was used", p.Taken, p.AtLeast)
 	default:
 		text = fmt.Sprintf("%d taken", p.Taken)
 	}
@@ -79,7 +79,7 @@ func permitsText(p ops.Permits) string {
 		text += fmt.Sprintf(", %d waiting", p.Waiting)
 	}
 	if p.By != "" {
-		text += fmt.Sprintf("; %d is what %s said last, %s ago", p.N, p.By, span(p.Now.Sub(p.Said.Time)))
+		text += fmt.Sprintf("; %d was recorded last, by %s, %s ago", p.N, p.By, span(p.Now.Sub(p.Said.Time)))
 	}
 	if changed := p.Changed(); changed != "" {
 		text += "; " + changed

@@ -150,7 +150,7 @@ The exit code is that of COMMAND, or 128+n if the signal n has ended COMMAND. Th
 	f.BoolVarP(&o.leave, "leave", "o", false, "release the lock when COMMAND has ended, although processes that COMMAND has left behind still run")
 	f.StringVar(&o.report, "report", "", "write what happened to the lock and to COMMAND into `FILE`, as JSON")
 	f.BoolVarP(&o.shell, "command", "c", false, "give COMMAND, a single argument, to /bin/sh -c")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "write nothing to the standard error but errors")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "write only errors to the standard error")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "say who has the lock, and how long the wait took")
 	return cmd
 }

@@ -136,7 +136,7 @@ func (o *serveOptions) metricsOnly(m http.Handler, local bool) http.Handler {
 		name = strings.Trim(name, "[]")
 		switch {
 		case local && name != "" && !ofThisMachine(name) && !slices.Contains(o.hosts, name) && !slices.Contains(o.hosts, "*"):
-			http.Error(w, "not under this name; see --host", http.StatusMisdirectedRequest)
+			http.Error(w, "unknown host name; see --host", http.StatusMisdirectedRequest)
 		case r.URL.Path != "/metrics":
 			http.Error(w, "there is only /metrics here", http.StatusNotFound)
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:

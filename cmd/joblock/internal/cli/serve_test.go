@@ -420,8 +420,8 @@ func TestServeOfBadUsage(t *testing.T) {
 	}{
 		{64, "too many", []string{"x"}},
 		{64, "host:port", []string{"--listen", "7420"}},
-		{64, "anyone is let in", []string{"--listen", ":0"}},
-		{64, "anyone is let in", []string{"--listen", ":0", "--cert", cert, "--key", certKey}},
+		{64, "every caller is admitted", []string{"--listen", ":0"}},
+		{64, "every caller is admitted", []string{"--listen", ":0", "--cert", cert, "--key", certKey}},
 		{64, "must be used together", []string{"--cert", cert}},
 		{64, "the certificate", []string{"--cert", certKey, "--key", certKey}},
 		{64, "neither a regular file nor a pipe", []string{"--cert", "/dev/zero", "--key", "/dev/zero"}},

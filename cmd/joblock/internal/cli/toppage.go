@@ -167,7 +167,7 @@ func (p *topPage) press(key string) (act action, lock string) {
 			return actNone, ""
 		}
 		at := p.rows[p.index()].Key
-		p.view, p.scroll, p.explanation = viewExplain, 0, explained{at, []string{"Redis is being asked."}}
+		p.view, p.scroll, p.explanation = viewExplain, 0, explained{at, []string{"Waiting for Redis."}}
 		return actExplain, at
 	default:
 		p.move(key)

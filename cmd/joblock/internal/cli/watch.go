@@ -306,7 +306,7 @@ func (w *watch) verdict(ctx context.Context) error {
 	if w.until == "" || w.came || context.Cause(ctx) != nil {
 		return nil
 	}
-	return &exitError{exitNo, fmt.Errorf("the time of --for is up, and %s is not %s", safe(w.keys[0]), w.until)}
+	return &exitError{exitNo, fmt.Errorf("--for has passed, and %s is not %s", safe(w.keys[0]), w.until)}
 }
 
 // untilSignal calls f with a context that is cancelled at INT, TERM or HUP. After a signal the error has the code 128+n.
