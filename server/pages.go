@@ -17,9 +17,10 @@ type PagesConfig struct {
 	// ReadOnly refuses every action, regardless of the caller's rights.
 	ReadOnly bool
 
-	// Share bounds the share of the store's time that one open page takes: with the default of 0.005, any page takes at
-	// most 1 % of a core. Data that takes longer to read is read less often, and the page says how old it is. Share is
-	// from 0.001 to 1. The first walk over all keys after a pause may take a quarter of the time, for three seconds.
+	// Share bounds the share of the store's time that all walks over keys take together, and that each other kind of
+	// read takes, from 0.001 to 1. Default 0.005: an open page then takes at most 1 % of a core. What takes longer to
+	// read is read less often, and the page says how old it is. The first walk over all keys after a pause may take a
+	// quarter of the time, for three seconds.
 	Share float64
 }
 

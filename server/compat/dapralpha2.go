@@ -59,7 +59,7 @@ type DaprAlpha2Config struct {
 //
 // Option 2 has these lines, of type application/x-ndjson:
 //
-//	{"type":"ping"}                  at least every third of ttl, also while the client waits
+//	{"type":"ping"}                  at least every third of ttl, even while the client waits
 //	{"type":"lock-acquired"}         once
 //	{"type":"error","error":"…"}     the end: there is no lock, or no longer
 //
