@@ -99,10 +99,10 @@ func StartDeadline(d time.Duration) Option {
 	return func(o *options) { o.Deadline, o.hasDeadline = d, true }
 }
 
-// KeepHistory sets how many executions admin.Entry.History has in addition to admin.Entry.Latest: at most failures
-// executions with scheduler.Failed, scheduler.Died or scheduler.Lost, and at most others with another state, so that
-// frequent successes do not push failures out. Both numbers are from 0 to 50. If errors are long, the history ends
-// earlier, at 12 KiB. The default is KeepHistory(10, 10).
+// KeepHistory sets how many executions admin.Entry.History has in addition to admin.Entry.Latest: at most the number
+// failures with the state Failed, Died or Lost, and at most the number others with any other state, so that frequent
+// successes do not push failures out. Both numbers are from 0 to 50. If errors are long, the history ends earlier, at
+// 12 KiB. The default is KeepHistory(10, 10).
 func KeepHistory(failures, others int) Option {
 	return func(o *options) { o.KeepFailures, o.KeepOthers = failures, others }
 }
@@ -131,8 +131,8 @@ func Jitter(most time.Duration) Option { return func(o *options) { o.jitter = mo
 // eight ids.
 func RunAtStart(id string) Option { return func(o *options) { o.AtStart, o.StartID = true, id } }
 
-// PauseAfter pauses the job after n executions in a row that have failed or were lost (n from 1 to 1000), until Resume.
-// The note of the pause has the last error. A success resets the count, and so does the pause.
+// PauseAfter pauses the job after n executions in a row that have failed or were lost (n from 1 to 1000), until
+// admin.Admin.Resume. The note of the pause has the last error. A success resets the count, and so does the pause.
 //
 // For a Task, a tick that enqueues is a success, however the task ends. This includes asynqtick.Enqueue and
 // EnqueueWith. With TaskEnds, and so for jobs of asynqtick.Tasks, Scheduler and PeriodicTaskManager, the ends of the
