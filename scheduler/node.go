@@ -70,7 +70,7 @@ func (n *node) reread(ctx context.Context) {
 	}
 }
 
-// wrote applies orders that this node has just written; nil: none.
+// wrote applies orders that this node has just written. With nil it does nothing.
 func (n *node) wrote(orders []byte) {
 	if orders != nil {
 		n.obey(n.orders.apply(memo.View{Memo: orders}, n.clock.local()))

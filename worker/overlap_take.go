@@ -24,7 +24,7 @@ func (o *overlap) wait(a *attempt) verdict.Wait {
 }
 
 // take returns the lock, or a nil lock and the attempt's result for asynq. Both are nil if the task must succeed
-// without a call of the handler. A wait in place ends at latest.
+// without a call of the handler. A wait in place ends at the time latest.
 func (o *overlap) take(a *attempt, key string, wait verdict.Wait, latest time.Time) (*core.Lock, error) {
 	for {
 		lock, err := o.acquire(a, key, wait, latest)

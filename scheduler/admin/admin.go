@@ -35,8 +35,8 @@ type Admin struct {
 	node  *scheduler.Scheduler // the Scheduler given to Of, or nil
 }
 
-// New returns an Admin for a scope: the scheduler.Config.Scope of some nodes. Pauses show by as the name of their
-// author: at most 256 bytes of UTF-8 without control characters; "" means "host:pid". New sends nothing. It returns
+// New returns an Admin for a scope: the scheduler.Config.Scope of some nodes. by is the author that pauses show: at
+// most 256 bytes of UTF-8 without control characters; "" means "host:pid". New sends nothing. It returns
 // joblock.ErrInvalid if locks is nil, or scope or by is out of bounds.
 func New(locks *joblock.Locker, scope, by string) (*Admin, error) {
 	recs, err := records.New("new", locks, scope, by, "the scope", "the parameter by", slog.New(slog.DiscardHandler))

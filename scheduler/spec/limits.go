@@ -122,7 +122,7 @@ func (l *limits) normalize() {
 }
 
 // free returns the first time at or after wall that is not left out. Parse refuses limits that leave out all days of a
-// year, so the search ends: at most eight years of days in a row are left out, and the spans.
+// year, so the search ends: apart from the spans, at most eight years of days in a row are left out.
 func (l limits) free(wall int64) int64 {
 	for {
 		i, _ := slices.BinarySearchFunc(l.spans, wall, func(s span, wall int64) int { return cmp.Compare(s.end, wall+1) })
