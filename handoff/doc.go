@@ -29,9 +29,9 @@
 //
 // None of these closes rdb. Close rdb last.
 //
-// Web side and workers must keep locks in the same place: the same Redis, database number and
-// redisstore.Config.Prefix. A task's header is sealed with a key from that place. A worker with another place
-// therefore reports the mistake at the first job; see Trust in the documentation of package worker.
+// Web side and workers must keep locks in the same place: the same Redis, database number and redisstore.Config.Prefix.
+// A task's header is sealed with a key from that place. A worker that keeps its locks in another place therefore
+// reports the mistake at its first job; see Trust in the documentation of package worker.
 //
 // # Routers
 //

@@ -123,7 +123,7 @@ func (h *rateHandler) check(a *attempt, limits []rates.Limit) error {
 	return core.CheckText(opRate, limits[0].Key, "job", a.job, 1, driver.MaxLabelBytes)
 }
 
-// inPlace is the longest wait in place of a task that can be snoozed. So short a wait costs less than the two asynq
+// inPlace is the longest wait in place of a task that can be snoozed. A wait this short costs less than the two asynq
 // commands of a snooze.
 const inPlace = 250 * time.Millisecond
 
