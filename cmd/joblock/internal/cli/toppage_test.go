@@ -151,7 +151,7 @@ func TestTopPageExplains(t *testing.T) {
 	if act != actExplain || lock != "key-001" {
 		t.Errorf("x asks for %d of %s", act, lock)
 	}
-	wantText(t, p.text(), "key-001", "is being asked")
+	wantText(t, p.text(), "key-001", "Waiting for Redis")
 	p.explain(explained{"key-001", slices.Repeat([]string{"one", "two"}, 40)})
 	p.explain(explained{"key-004", []string{"late answer"}})
 	if text := p.text(); !strings.Contains(text, "one") || strings.Contains(text, "late") {
