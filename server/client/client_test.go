@@ -392,7 +392,7 @@ func TestOtherAnswers(t *testing.T) {
 		})
 		_, err := c.Lock(t.Context(), key)
 		var p *client.Problem
-		if !errors.As(err, &p) || p.Status != 404 || p.Code != "" || errors.Is(err, joblock.ErrNotFound) || !strings.Contains(err.Error(), "none of a lock server") {
+		if !errors.As(err, &p) || p.Status != 404 || p.Code != "" || errors.Is(err, joblock.ErrNotFound) || !strings.Contains(err.Error(), "does not come from a lock server") {
 			t.Errorf("%v", err)
 		}
 	})
