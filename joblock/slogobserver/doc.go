@@ -24,6 +24,6 @@
 //	locks      number of renewals that got no answer
 //	err        why the event happened
 //
-// The function Level returns the default level of an event. Even without an Observer, a Locker logs the worst events,
+// Level returns the default level of an event. Even without an Observer, a Locker logs the worst events,
 // such as a lost lock, to joblock.Config.Logger.
 package slogobserver
