@@ -20,7 +20,7 @@ const (
 	ScopeRead    Scope = 1 << iota // to see locks, jobs and ledgers
 	ScopeLock                      // to take, renew and release locks
 	ScopeEnqueue                   // to enqueue tasks that carry locks
-	ScopeOperate                   // to free other callers' locks
+	ScopeOperate                   // to force releases, act on other callers' jobs, pause keys and set limits
 	ScopeCron                      // to pause, resume and trigger cron jobs
 	ScopeAdmin                     // every right, including rights of later versions
 )
