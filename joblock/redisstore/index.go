@@ -25,13 +25,13 @@ type binding struct {
 	grace    time.Duration
 }
 
-// bound makes the calls of sc, a script that binds records to jobs, for the given items of a batch. entry returns the
+// bindSome makes the calls of sc, a script that binds records to jobs, for the given items of a batch. entry returns the
 // entry for a request, and call makes the call with the given Redis keys. left is that of the function some.
 //
 // If a script may write both the record and the index, one script does. Otherwise, and if the server refuses a script
 // with two keys, a separate call writes the entry first. A server refuses two keys while their slot migrates. A proxy
-// in front of several servers refuses two keys in different slots: after the first refusal bound does not try again.
-func bound[R any](
+// in front of several servers refuses two keys in different slots: after the first refusal bindSome does not try again.
+func bindSome[R any](
 	ctx context.Context, s *store, sc *script, reqs []R, items []int, replies []driver.Reply,
 	entry func(*R) binding, call func(req *R, keys ...string) *scriptCall,
 ) (left []int, err error) {

@@ -217,7 +217,7 @@ func (s *store) Take(ctx context.Context, reqs []driver.TakeRequest) ([]driver.R
 	replies := make([]driver.Reply, len(reqs))
 	var err error
 	for items := all(reqs); len(items) > 0; {
-		left, failed := bound(ctx, s, takeScript, reqs, items, replies, func(req *driver.TakeRequest) binding {
+		left, failed := bindSome(ctx, s, takeScript, reqs, items, replies, func(req *driver.TakeRequest) binding {
 			return binding{req.Key, req.Job, req.Grace}
 		}, func(req *driver.TakeRequest, keys ...string) *scriptCall {
 			c := newCall(takeScript, keys...).str(req.Owner).str(req.Nonce).
@@ -269,14 +269,14 @@ func (s *store) Resume(ctx context.Context, reqs []driver.ResumeRequest) ([]driv
 			items = append(items, i)
 		}
 	}
-	_, err := bound(ctx, s, resumeScript, reqs, back, replies, func(req *driver.ResumeRequest) binding {
+	_, err := bindSome(ctx, s, resumeScript, reqs, back, replies, func(req *driver.ResumeRequest) binding {
 		return binding{req.Key, req.Back, req.Grace}
 	}, call(true))
 	unlisted, _, failed := some(ctx, s, s.calls, resumeScript, reqs, items, replies, func(req *driver.ResumeRequest) *scriptCall {
 		return call(false)(req, s.name(req.Key))
 	})
 	err = firstError(err, failed)
-	_, failed = bound(ctx, s, resumeScript, reqs, unlisted, replies, func(req *driver.ResumeRequest) binding {
+	_, failed = bindSome(ctx, s, resumeScript, reqs, unlisted, replies, func(req *driver.ResumeRequest) binding {
 		return binding{req.Key, req.Job, req.Grace}
 	}, call(true))
 	for i := range replies {
@@ -319,7 +319,7 @@ func resumeCall(req *driver.ResumeRequest, listed bool, keys ...string) *scriptC
 // Park implements driver.Store, in one pipeline. In the cases that Take names, there are up to two more pipelines.
 func (s *store) Park(ctx context.Context, reqs []driver.ParkRequest) ([]driver.Reply, error) {
 	replies := make([]driver.Reply, len(reqs))
-	_, err := bound(ctx, s, parkScript, reqs, all(reqs), replies, func(req *driver.ParkRequest) binding {
+	_, err := bindSome(ctx, s, parkScript, reqs, all(reqs), replies, func(req *driver.ParkRequest) binding {
 		return binding{req.Key, req.Job, req.Grace}
 	}, func(req *driver.ParkRequest, keys ...string) *scriptCall {
 		return newCall(parkScript, keys...).term(&req.Term).
@@ -482,7 +482,7 @@ func (s *store) Reserve(ctx context.Context, reqs []driver.ReserveRequest) ([]dr
 			break
 		}
 		var failed error
-		left, failed = bound(ctx, s, reserveScript, reqs, left, replies, func(req *driver.ReserveRequest) binding {
+		left, failed = bindSome(ctx, s, reserveScript, reqs, left, replies, func(req *driver.ReserveRequest) binding {
 			return binding{req.Key, req.Job, req.Grace}
 		}, call(true))
 		err = firstError(err, failed)
