@@ -77,7 +77,7 @@ func (s *story) permitActions(f Frees) []Offer {
 			one.Line = s.Line
 		}
 		a := one.force()
-		a.Effect = fmt.Sprintf("Number %d, which %s has: %s", l.Number, cmpText(l.Holder, "a holder without a label"), a.Effect)
+		a.Effect = fmt.Sprintf("Number %d, which %s has: %s", l.Number, visibleOr(l.Holder, "a holder without a label"), a.Effect)
 		all = append(all, a)
 	}
 	return all

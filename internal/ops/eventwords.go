@@ -29,7 +29,7 @@ func (e *Event) sentence() string {
 			text += "; the lock of the previous holder had lapsed: its lease was not renewed in time"
 		}
 	case event.Contended.String():
-		text = cmpText(e.Source, "a caller") + " found the key busy: " + who + " has it"
+		text = visibleOr(e.Source, "a caller") + " found the key busy: " + who + " has it"
 		if e.Remaining > 0 {
 			text += ", for " + length(e.Remaining.Duration()) + " more unless that is prolonged or the key is freed"
 		}
@@ -43,7 +43,7 @@ func (e *Event) sentence() string {
 	case event.Reclaimed.String():
 		text = who + " has taken the lock back"
 	case event.Parked.String():
-		text = fmt.Sprintf("%s no longer runs under the lock, after %s", cmpText(e.Holder, "a holder without a label"), length(e.Held.Duration())) + keptFor(e.Job)
+		text = fmt.Sprintf("%s no longer runs under the lock, after %s", visibleOr(e.Holder, "a holder without a label"), length(e.Held.Duration())) + keptFor(e.Job)
 	case event.Released.String():
 		text = fmt.Sprintf("%s has released the lock, after %s", who, length(e.Held.Duration()))
 		if e.Error != "" {
@@ -73,7 +73,7 @@ func (e *Event) sentence() string {
 	case event.RateLimited.String():
 		text = fmt.Sprintf("the rate of the key was used up for another %s", length(e.Remaining.Duration()))
 	case event.HeldBack.String():
-		text = cmpText(e.Job, "a job") + " was held back, because an operator has paused the key"
+		text = visibleOr(e.Job, "a job") + " was held back, because an operator has paused the key"
 	default:
 		text = visible(e.Kind)
 	}

@@ -110,12 +110,12 @@ func explain(l Lock, keeper Keeper, known bool, acts []AuditEntry, unread error)
 			s.task = *l.Task
 		}
 	}
-	frees := s.lasts(s.frees())
+	frees := s.withJobEnds(s.frees())
 	if !frees.Latest.IsZero() && !s.now.IsZero() {
 		frees.Within = Millis(max(0, frees.Latest.Sub(s.now)))
 	}
 	text := []string{s.who()}
-	for _, more := range []string{s.named(), s.paused(), s.doing(), s.operators(), s.permits(), s.lapses(), s.next(), s.Pace(), s.refusals(), s.telling(unread), s.Rate} {
+	for _, more := range []string{s.named(), s.paused(), s.doing(), s.operators(), s.permits(), s.lapses(), s.next(), s.Pace(), s.refusals(), s.unreadActs(unread), s.Rate} {
 		if more != "" {
 			text = append(text, more)
 		}
@@ -148,7 +148,7 @@ func (s *story) who() string {
 			b.WriteString("As soon as it is due, it ends the present job's context, and it starts when that job's handler has returned, or its worker has died and asynq has recovered its task. ")
 		}
 	}
-	label := cmpText(s.Holder, "a holder without a label")
+	label := visibleOr(s.Holder, "a holder without a label")
 	switch s.State {
 	case joblock.StateFree:
 		if p := s.Permits; p != nil && p.Kind == KindLimit && s.Fence == 0 {
@@ -227,12 +227,12 @@ func (s *story) ended() string {
 			}
 		}
 		if by := s.forcedBy(); by != nil {
-			return fmt.Sprintf("The key is free. %s had it last and %s at %s%s.", cmpText(s.Holder, "A holder without a label"), how, s.when(s.EndedAt.Time), s.byWhom(by))
+			return fmt.Sprintf("The key is free. %s had it last and %s at %s%s.", visibleOr(s.Holder, "A holder without a label"), how, s.when(s.EndedAt.Time), s.byWhom(by))
 		}
 	default:
 		how = "let it lapse"
 	}
-	text := fmt.Sprintf("The key is free. %s had it last and %s", cmpText(s.Holder, "A holder without a label"), how)
+	text := fmt.Sprintf("The key is free. %s had it last and %s", visibleOr(s.Holder, "A holder without a label"), how)
 	if !s.EndedAt.IsZero() {
 		text += fmt.Sprintf(" at %s (%s)", s.clock(s.EndedAt.Time), s.ago(s.EndedAt.Time))
 	}
@@ -383,7 +383,7 @@ func (s *story) permits() string {
 	text := fmt.Sprintf("Several may have this key at a time: %d %s %s are taken", p.Taken, of, what)
 	var who []string
 	for _, l := range p.Permits {
-		who = append(who, fmt.Sprintf("%d %s by %s (%s)", l.Number, l.State, cmpText(l.Holder, "a holder"), s.ago(l.Since.Time)))
+		who = append(who, fmt.Sprintf("%d %s by %s (%s)", l.Number, l.State, visibleOr(l.Holder, "a holder"), s.ago(l.Since.Time)))
 	}
 	if len(who) > permitsShown {
 		who = append(who[:permitsShown], fmt.Sprintf("and %d more, see joblock permits -o wide", len(p.Permits)-permitsShown))
@@ -424,7 +424,7 @@ func (s *story) next() string {
 	if first.Job != "" {
 		who = "the job " + quote(first.Job)
 	}
-	text := fmt.Sprintf("Next in line is %s, which has waited since %s (%s).", cmpText(who, "a process without a label"), s.clock(first.Since.Time), s.ago(first.Since.Time))
+	text := fmt.Sprintf("Next in line is %s, which has waited since %s (%s).", visibleOr(who, "a process without a label"), s.clock(first.Since.Time), s.ago(first.Since.Time))
 	waiting := max(s.Waiters, len(s.Line))
 	if s.Permits != nil {
 		waiting = max(waiting, s.Permits.Waiting)
@@ -440,8 +440,8 @@ func (s *story) halted() bool {
 	return s.task.State == "archived" && !s.task.Snoozed && s.task.Halts && s.task.carries(s.Lock)
 }
 
-// cmpText returns text made fit for a terminal, or none if text is empty.
-func cmpText(text, none string) string {
+// visibleOr returns text made fit for a terminal, or none if text is empty.
+func visibleOr(text, none string) string {
 	if text == "" {
 		return none
 	}

@@ -165,7 +165,7 @@ func (d *Desk) addActions(ctx context.Context, q HistoryQuery, jobs map[string]b
 
 // recorded returns what the record of a key shows of its past: how the present or the last holding began and ended.
 func (l Lock) recorded() (all []Happening) {
-	who := cmpText(l.Holder, "a holder without a label")
+	who := visibleOr(l.Holder, "a holder without a label")
 	add := func(at Time, kind, text string) {
 		if !at.IsZero() {
 			all = append(all, Happening{At: at, Kind: kind, Text: text, Lock: &l})

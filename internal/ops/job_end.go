@@ -55,8 +55,8 @@ func (t Task) endsBy(now time.Time) (at time.Time, left int) {
 // ifUsual says what the latest end of a job depends on.
 const ifUsual = " This assumes that a worker is always free, and that the workers have asynq's default RetryDelayFunc and no MaxHold: joblock cannot see their settings."
 
-// lasts returns f with JobEnds set, if the job of the lock frees the key.
-func (s *story) lasts(f Frees) Frees {
+// withJobEnds returns f with JobEnds set, if the job of the lock frees the key.
+func (s *story) withJobEnds(f Frees) Frees {
 	if f.By != ByJob || s.untilStart() {
 		return f
 	}

@@ -148,7 +148,7 @@ func (s *story) refusals() string {
 	default:
 		text += fmt.Sprintf("%s found the key busy, and %d gave up waiting.", calls(l.Busy), l.GaveUp)
 	}
-	return text + fmt.Sprintf(" The last one was in the process %s, at %s.", cmpText(l.LastBy, "without a name"), s.when(l.LastAt.Time))
+	return text + fmt.Sprintf(" The last one was in the process %s, at %s.", visibleOr(l.LastBy, "without a name"), s.when(l.LastAt.Time))
 }
 
 // window begins a sentence with the period that the numbers of s.Lately cover: the last hour or day, or less if the

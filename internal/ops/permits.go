@@ -58,7 +58,7 @@ func (p *Permits) Changed() string {
 	case p.Before == 0:
 		return fmt.Sprintf("it has been %d for %s at least", p.N, length(p.Now.Sub(p.Since.Time)))
 	}
-	who := cmpText(p.First, "a holder without a label")
+	who := visibleOr(p.First, "a holder without a label")
 	return fmt.Sprintf("%s was the first to say %d and not %d, %s ago", who, p.N, p.Before, length(p.Now.Sub(p.Since.Time)))
 }
 

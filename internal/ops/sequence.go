@@ -221,7 +221,7 @@ func (s *Sequence) judge(keeper Keeper) {
 func (s *Sequence) ofNoJob(st *story) {
 	switch l := s.Lock; {
 	case l.State == joblock.StateHeld:
-		s.Why = fmt.Sprintf("%s has the key, and no job.", cmpText(l.Holder, "A process without a label"))
+		s.Why = fmt.Sprintf("%s has the key, and no job.", visibleOr(l.Holder, "A process without a label"))
 	case l.Locked():
 		s.State, s.Why = SequenceWaiting, "The key is kept for the owner of its token, and not for a job."
 	case !st.keeps():
