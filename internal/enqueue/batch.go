@@ -73,7 +73,7 @@ func (c *Client) passSlotsOn(ctx context.Context, b *batch) {
 			granted(slot)
 			return
 		}
-		c.next.Granted(slot, job)
+		c.starter.Granted(slot, job)
 	})
 	if err != nil {
 		c.logger.WarnContext(ctx, "handoff: could not look for a free slot of a sequence; the job waits for the next release", "err", err)

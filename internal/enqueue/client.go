@@ -47,7 +47,7 @@ type Client struct {
 	logger    *slog.Logger
 
 	moves   *asynqprivate.Inspector // of tasks, in asynq's Redis
-	next    *jobline.Starter        // of jobs whose turn in line comes with a call of this Client
+	starter *jobline.Starter        // frees keys, and starts the jobs that get them from this Client
 	turns   turns                   // of calls that may replace a job
 	life    *life.Life              // counts the watches, lookAfter, and starts of jobs, for which Close waits
 	senders *life.Pool              // of enqueues that outlive their callers; Close does not wait for them
@@ -87,7 +87,7 @@ func New(locks *joblock.Locker, client *asynq.Client, inspector *asynq.Inspector
 	c.life = life.New()
 	c.senders = life.NewPool(c.life.Context())
 	c.moves = asynqprivate.New(inspector)
-	c.next = &jobline.Starter{Locks: locks, Inspectors: []*asynqprivate.Inspector{c.moves}, Logger: c.logger, Go: c.life.Go}
+	c.starter = &jobline.Starter{Locks: locks, Inspectors: []*asynqprivate.Inspector{c.moves}, Logger: c.logger, Go: c.life.Go}
 	return c, nil
 }
 

@@ -12,8 +12,9 @@ import (
 	"github.com/joblock/toolkit/joblock/jobs"
 )
 
-// conflict decides what to do when another job or a request has the key. held is the ErrHeld that names the other job.
-// The results are those of tryUnique.
+// conflict does what OnConflict says when another job or a request has the key: it replaces the other job, or returns its
+// task. It frees the key of a job that has ended. held is the ErrHeld that names the other job. The results are those of
+// tryUnique.
 func (u *unique) conflict(ctx context.Context, held *joblock.Error) (Result, again, error) {
 	if after, cools := envelope.ParseCooling(held.Job); cools {
 		return u.coolsDown(ctx, held, after)
@@ -22,7 +23,7 @@ func (u *unique) conflict(ctx context.Context, held *joblock.Error) (Result, aga
 	// wait for.
 	retry, contended := never, never
 	if u.OnConflict != Reject {
-		retry, contended = soon, changes
+		retry, contended = soon, changing
 	}
 	queue, id, ok := envelope.ParseJob(held.Job)
 	if !ok {
@@ -50,26 +51,26 @@ func (u *unique) conflict(ctx context.Context, held *joblock.Error) (Result, aga
 		return Result{}, never, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
 	}
 	if over || u.OnConflict == Skip {
-		carried, err := u.c.carried(dctx, held, other)
+		carried, err := u.c.carriesLock(dctx, held, other)
 		switch {
 		case err != nil && u.OnConflict == Reject:
 			return Result{}, never, held
 		case err != nil:
 			return Result{}, never, fmt.Errorf("%w; and whether its task carries the lock could not be read: %w", held, err)
 		case !carried:
-			return Result{}, contended, foreign(held, "task "+held.Job+" exists, but does not carry this lock")
+			return Result{}, contended, heldWith(held, "task "+held.Job+" exists, but does not carry this lock")
 		}
 	}
 	switch {
 	case over && u.c.halts(dctx, held.Key, other):
 		detail := "task " + held.Job + " has failed and halts a sequence: run the task again, delete it, or skip the job with \"joblock jobs skip\""
-		return Result{}, never, foreign(held, detail)
+		return Result{}, never, heldWith(held, detail)
 	case over:
 		return u.c.freeOver(ctx, held)
 	case other.State == asynq.TaskStateActive:
 		// The task may be active only because a worker finds its lock busy: another call may be replacing the task.
 		if u.replaces() {
-			return Result{}, active, held
+			return Result{}, taskActive, held
 		}
 	case u.replaces():
 		return u.replace(ctx, other, held)
@@ -102,8 +103,8 @@ func (u *unique) coolsDown(ctx context.Context, held *joblock.Error, after strin
 	return Result{Task: task, Duplicate: true}, never, nil
 }
 
-// carried reports whether task carries the current token of the lock that held is about.
-func (c *Client) carried(ctx context.Context, held *joblock.Error, task *asynq.TaskInfo) (bool, error) {
+// carriesLock reports whether task carries the current token of the lock that held is about.
+func (c *Client) carriesLock(ctx context.Context, held *joblock.Error, task *asynq.TaskInfo) (bool, error) {
 	tokens, err := c.tokensOf(ctx, task)
 	token, _, ok := splitToken(tokens, held.Key)
 	if err != nil || !ok {
@@ -129,7 +130,7 @@ func (c *Client) freeOver(ctx context.Context, held *joblock.Error) (Result, aga
 	}
 	switch {
 	case joblock.CodeOf(err) == "", errors.Is(err, joblock.ErrNotFound), errors.Is(err, joblock.ErrNotOwner):
-		return Result{}, changes, held // the key is free, or another owner has it by now
+		return Result{}, changing, held // the key is free, or another owner has it by now
 	case errors.Is(err, joblock.ErrBusy):
 		return Result{}, never, held
 	}

@@ -75,7 +75,7 @@ func (b *debounce) mark(ctx context.Context, env *envelope.Envelope) ([]asynq.Op
 	}
 	wait := b.Wait
 	if b.Leading || b.MaxWait > 0 {
-		sts, err := b.c.locks.Status(ctx, b.slot(), b.Debounce.Key)
+		sts, err := b.c.locks.Status(ctx, b.takenKey(), b.Debounce.Key)
 		if err != nil {
 			return nil, err
 		}

@@ -50,8 +50,9 @@ func Invalid(op, key, format string, args ...any) error {
 
 func badTask(format string, args ...any) error { return Invalid(opEnqueue, "", format, args...) }
 
-// foreign returns a copy of held with a detail about a task that does not carry the lock.
-func foreign(held *joblock.Error, detail string) error {
+// heldWith returns a copy of held, as an error of package handoff, with a detail: why the job that has the key
+// keeps it.
+func heldWith(held *joblock.Error, detail string) error {
 	e := *held
 	e.Detail = detail
 	return own(&e)

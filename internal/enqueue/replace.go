@@ -17,8 +17,8 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// deletePause is the time between two tries to delete a task. A task that a worker has just taken cannot be deleted
-// before the worker finds its lock busy and snoozes the task.
+// deletePause is the time between two tries to delete a task, or to park a lock. A task that a worker has just taken
+// cannot be deleted before the worker finds its lock busy and snoozes the task.
 const deletePause = 50 * time.Millisecond
 
 // replacement puts a new task in the place of a task that waits. It takes the lock with the old task's token, so that
@@ -48,10 +48,10 @@ func (u *unique) replace(ctx context.Context, old *asynq.TaskInfo, held *joblock
 		return Result{}, never, fmt.Errorf("%w: %w", asynq.ErrTaskIDConflict, held)
 	}
 	if !ok {
-		return Result{}, never, foreign(held, "the job was not enqueued here: its task does not carry the lock, and cannot be replaced")
+		return Result{}, never, heldWith(held, "the job was not enqueued here: its task does not carry the lock, and cannot be replaced")
 	}
 	if others := u.standsFor(env); others != "" {
-		return Result{}, never, foreign(held, "the job cannot be replaced, because it stands for more than this key: "+others+". Try again when it has run")
+		return Result{}, never, heldWith(held, "the job cannot be replaced, because it stands for more than this key: "+others+". Try again when it has run")
 	}
 	keys := []string{token.Key()}
 	for _, t := range rest {
@@ -63,7 +63,7 @@ func (u *unique) replace(ctx context.Context, old *asynq.TaskInfo, held *joblock
 	lock, err := u.c.locks.Resume(ctx, token, joblock.ForJob(held.Job))
 	switch {
 	case errors.Is(err, joblock.ErrBusy), lockGone(err):
-		return Result{}, waits, held // the old task has started, or another call replaces it
+		return Result{}, taskWaits, held // the old task has started, or another call replaces it
 	case err != nil:
 		return Result{}, never, err
 	}
@@ -174,7 +174,7 @@ func (r *replacement) releaseRest(ctx context.Context, replaced string) {
 	ctx, cancel := settling(ctx)
 	defer cancel()
 	for _, token := range r.rest {
-		err := r.c.next.Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Job: replaced, Reason: reasonReplaced})[0]
+		err := r.c.starter.Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Job: replaced, Reason: reasonReplaced})[0]
 		if joblock.CodeOf(err) != "" && !lockGone(err) {
 			r.c.logger.WarnContext(ctx, "handoff: could not release a lock of a replaced job; it stays until its reservation ends",
 				"job", replaced, "key", token.Key(), "err", err)

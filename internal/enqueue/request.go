@@ -41,9 +41,10 @@ type How interface {
 	plan(ctx context.Context, d *dispatch) (kind, error)
 }
 
-// kind is one enqueue of a How. The methods are in the order in which an enqueue calls them: dispatch.run calls enter, ask
-// and proceed; proceed calls dispatch.enqueue, in send.go, which calls mark, sends the task, and calls undo if there is no
-// task in the end. dispatch has defaults for enter, proceed, mark and unkept; parking and taking have ask, undo and abandon.
+// kind is one enqueue of a How. The methods are in the order in which an enqueue calls them. dispatch.run calls enter,
+// then Client.prepare, in batch.go, which calls ask, then submit, which calls proceed. As a rule, proceed calls
+// dispatch.enqueue, in send.go, which calls mark, sends the task, and calls undo if there is no task in the end. dispatch
+// has defaults for enter, proceed, mark and unkept; parking has ask, undo and abandon, and taking has undo and abandon.
 type kind interface {
 	// keys returns the keys that the span of the enqueue names, and those that no other enqueue of one EnqueueMany may
 	// take or hand over at the same time.
@@ -148,7 +149,8 @@ func (d *dispatch) run(ctx context.Context) (done Result, err error) {
 	return done, leave(err)
 }
 
-// submit enqueues the task of d, and notes what was enqueued. err is the result of Client.prepare.
+// submit enqueues the task of d, and remembers the job, whose locks the Client looks after while no keeper works. err is
+// the result of Client.prepare.
 func (d *dispatch) submit(ctx context.Context, err error) (Result, error) {
 	done, err := d.kind.proceed(ctx, err)
 	if err == nil && !done.Duplicate {

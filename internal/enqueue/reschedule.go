@@ -113,7 +113,7 @@ func (c *Client) reschedule(ctx context.Context, w *waiting, s *taskSpec) error 
 	for i, token := range env.Tokens {
 		keep[i] = core.Reservation{Key: token.Key(), Job: w.job, For: s.delay() + c.reserve}
 	}
-	for _, err := range c.next.Reserve(ctx, keep...) {
+	for _, err := range c.starter.Reserve(ctx, keep...) {
 		if err := unlessGone(err); err != nil { // a lock that is gone is the concern of the worker
 			return err
 		}

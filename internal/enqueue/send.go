@@ -83,7 +83,8 @@ func (d *dispatch) enqueue(ctx context.Context, err error) (*asynq.TaskInfo, err
 	return info, err
 }
 
-// seal makes the header in which the task carries its locks.
+// seal makes the header in which the task carries its locks, with what kind.mark adds. The mark of a Debounce reads the
+// locks' store.
 func (d *dispatch) seal(ctx context.Context) error {
 	env := envelope.Envelope{Tokens: d.tokens, Retries: d.retries}
 	d.chained(&env)

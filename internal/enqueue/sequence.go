@@ -229,7 +229,7 @@ func (l *inLine) refusedPlace(ctx context.Context, err error) (again bool, _ err
 	held := *e
 	held.Code = joblock.CodeOf(joblock.ErrHeld)
 	detail := "another call is enqueuing task " + l.job + " into this sequence, or has died while it did, or an earlier task of that name has just ended"
-	return true, foreign(&held, detail)
+	return true, heldWith(&held, detail)
 }
 
 func (l *inLine) undo(ctx context.Context) error {
@@ -257,7 +257,7 @@ func (l *inLine) unkept() (keys []string, ok bool) {
 // the slot that the job has got meanwhile. If the job has none of these, lockGone is true for the error.
 func (c *Client) leaveLine(ctx context.Context, token joblock.Token, job string, limit int, reason string) error {
 	release := core.JobRelease{Key: token.Key(), Job: job, Reason: reason}
-	err := c.next.Free(ctx, release)[0]
+	err := c.starter.Free(ctx, release)[0]
 	if !lockGone(err) || limit < 2 {
 		return err
 	}
@@ -270,5 +270,5 @@ func (c *Client) leaveLine(ctx context.Context, token joblock.Token, job string,
 		return err
 	}
 	release.Key, release.Fence = got[0].Key, got[0].Fence
-	return c.next.Free(ctx, release)[0]
+	return c.starter.Free(ctx, release)[0]
 }

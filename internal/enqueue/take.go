@@ -25,7 +25,7 @@ func (t *taking) release(ctx context.Context) error {
 	if t.tokens == nil {
 		return nil
 	}
-	return unlessGone(t.c.next.Release(ctx, core.Tokens(t.tokens[:1]), core.Release{IfIdle: true, Job: t.job, Reason: reasonNotEnqueued})[0])
+	return unlessGone(t.c.starter.Release(ctx, core.Tokens(t.tokens[:1]), core.Release{IfIdle: true, Job: t.job, Reason: reasonNotEnqueued})[0])
 }
 
 // leftToCopies reports whether to leave what ask has taken to the copies of the Call, because the task of a copy may

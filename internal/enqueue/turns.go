@@ -70,13 +70,13 @@ func (u *unique) enter(ctx context.Context) (leave func(error) error, err error)
 	}
 	wait, cancel := context.WithDeadlineCause(ctx, u.contendUntil, errContended)
 	defer cancel()
-	done, err := u.c.turns.take(wait, u.slot())
+	done, err := u.c.turns.take(wait, u.takenKey())
 	switch {
 	case err == nil:
 		u.hasTurn = true
 		return func(err error) error { u.hasTurn = false; done(); return err }, nil
 	case errors.Is(err, errContended):
-		return nil, u.contended(&joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Op: opEnqueue, Key: u.slot()})
+		return nil, u.contended(&joblock.Error{Code: joblock.CodeOf(joblock.ErrHeld), Op: opEnqueue, Key: u.takenKey()})
 	}
 	return nil, u.wrap(err)
 }
@@ -86,5 +86,5 @@ func (u *unique) enter(ctx context.Context) (leave func(error) error, err error)
 func (u *unique) contended(held *joblock.Error) error {
 	e := *held
 	e.Remaining = 0
-	return foreign(&e, "other calls keep replacing the job of the key; try again")
+	return heldWith(&e, "other calls keep replacing the job of the key; try again")
 }

@@ -77,7 +77,7 @@ func (u Unique) check() error {
 		}
 	}
 	if detail := keyspace.CheckApplication(u.Key); detail != "" {
-		return Invalid(opEnqueue, u.Key, "%s", detail) // TryAcquire would let the key of slot pass
+		return Invalid(opEnqueue, u.Key, "%s", detail) // a Take may be for one of the toolkit's own keys, like that of takenKey
 	}
 	return nil
 }
@@ -85,8 +85,8 @@ func (u Unique) check() error {
 // minCooldown is the shortest Unique.Cooldown: stores report what is left of a cooldown in milliseconds.
 const minCooldown = driver.MinPeriod
 
-// slot returns the key of the lock that the job gets at its enqueue.
-func (u Unique) slot() string {
+// takenKey returns the key that an enqueue takes for the job: Key, or the one under which a job of KeepLast waits.
+func (u Unique) takenKey() string {
 	if u.waits() && u.Key != "" {
 		return keyspace.Next(u.Key)
 	}
@@ -108,7 +108,7 @@ func (c *Client) checkCarried(ctx context.Context, u Unique) error {
 		if u.Limit > 0 {
 			key, _ = keyspace.Limit(key)
 		}
-		if key == u.slot() && owns(c.locks, lock) && lock.Err() == nil {
+		if key == u.takenKey() && owns(c.locks, lock) && lock.Err() == nil {
 			carried++
 		}
 	}
@@ -127,21 +127,21 @@ type unique struct {
 	Unique
 
 	hasTurn      bool            // the enqueue goes before other enqueues that may replace the job; see enter
-	old          *asynq.TaskInfo // the task that is being replaced
+	old          *asynq.TaskInfo // the task that is being replaced, for debounce.mark; nil if none is
 	contendUntil time.Time       // when to give up replacing a job that other calls replace; zero before enter
 }
 
-func (u *unique) keys() (named, alone []string) { return []string{u.Key}, []string{u.slot()} }
+func (u *unique) keys() (named, alone []string) { return []string{u.Key}, []string{u.takenKey()} }
 
 func (u *unique) ask(b *batch) {
-	b.take(take{Key: u.slot()}, func(t taken) {
+	b.take(take{Key: u.takenKey()}, func(t taken) {
 		if u.askErr = t.Err; t.Err == nil {
 			u.tokens = []joblock.Token{tokenOf(t)}
 		}
 	})
 }
 
-func (u *unique) unkept() (keys []string, ok bool) { return []string{u.Key, u.slot()}, true }
+func (u *unique) unkept() (keys []string, ok bool) { return []string{u.Key, u.takenKey()}, true }
 
 // mark records which lock the job has only until its start, under which lock it runs, whether a newer job replaces it,
 // and whether Key cools down.
@@ -191,9 +191,10 @@ func (u *unique) proceed(ctx context.Context, err error) (Result, error) {
 	return done, err
 }
 
-// proceedQuietly is proceed without the notice.
+// proceedQuietly is proceed without the notice. err is the result of the first try to take the key. While the key is
+// not free, proceedQuietly acts on the job that has it (see conflict), and tries again.
 func (u *unique) proceedQuietly(ctx context.Context, err error) (Result, error) {
-	if err != nil {
+	if err != nil { // from EnqueueMany, which has not called enter; otherwise u has its turn, and does not wait
 		leave, late := u.enter(ctx)
 		if late != nil {
 			return Result{}, late
@@ -231,11 +232,11 @@ func (u *unique) proceedQuietly(ctx context.Context, err error) (Result, error) 
 type again uint8
 
 const (
-	never   again = iota
-	soon          // in a moment, or not at all
-	active        // as soon, and the job's task is active
-	changes       // for as long as other calls are replacing the job, or are about to enqueue it
-	waits         // likewise, and the job's task waits: a lease on its lock belongs to another call
+	never      again = iota
+	soon             // in a moment, or not at all
+	taskActive       // as soon, and the other job's task is active
+	changing         // for as long as other calls are replacing the job, or are about to enqueue it
+	taskWaits        // as changing, and the other job's task waits: a lease on its lock belongs to another call
 )
 
 // isContended reports whether the conflict is one with other calls that also replace the job: the lock has just changed
@@ -244,18 +245,19 @@ func (u *unique) isContended(ctx context.Context, met again) (bool, error) {
 	if !u.replaces() || met == soon {
 		return false, nil
 	}
-	sts, err := u.c.locks.Status(ctx, u.slot())
+	sts, err := u.c.locks.Status(ctx, u.takenKey())
 	if err != nil {
 		return false, err
 	}
 	st, recent := sts[0], settleFor
-	if met == active {
+	if met == taskActive {
 		recent = uniqueRound // a job that has run for longer is not being replaced
 	}
-	return !st.Locked() || st.Now.Sub(st.Changed) < recent || met == waits && st.State == joblock.StateHeld, nil
+	return !st.Locked() || st.Now.Sub(st.Changed) < recent || met == taskWaits && st.State == joblock.StateHeld, nil
 }
 
-// tryUnique is one try of proceed. The second result says whether another try may succeed.
+// tryUnique is one try of proceedQuietly: err is the result of taking the key. If err is nil, tryUnique enqueues the task;
+// if the key is held, conflict acts on the job that has it. The second result says whether another try may succeed.
 func (u *unique) tryUnique(ctx context.Context, err error) (done Result, _ again, _ error) {
 	var held *joblock.Error
 	switch {

@@ -222,7 +222,7 @@ func (c *Client) freeAll(ctx context.Context, j unkeptJob, idle []joblock.Status
 		releases[i] = core.JobRelease{Key: st.Key, Job: j.job, Fence: st.Fence, Reason: reasonLeftBehind}
 	}
 	done := true
-	for i, err := range c.next.Free(ctx, releases...) {
+	for i, err := range c.starter.Free(ctx, releases...) {
 		switch {
 		case err == nil && idle[i].Fence == j.fences[idle[i].Key]:
 			c.logger.ErrorContext(ctx, "handoff: a job has ended without taking its lock, which is free now. The job was deleted "+

@@ -173,7 +173,7 @@ func (w *withdrawal) hold(ctx context.Context, env envelope.Envelope) (*joblock.
 func (w *withdrawal) free(ctx context.Context, env envelope.Envelope, lock *joblock.Lock) error {
 	var errs []error
 	if lock != nil {
-		errs = append(errs, w.c.next.ReleaseLocks(ctx, core.Locks{(*core.Lock)(lock)}, core.Release{Reason: reasonWithdrawn})[0])
+		errs = append(errs, w.c.starter.ReleaseLocks(ctx, core.Locks{(*core.Lock)(lock)}, core.Release{Reason: reasonWithdrawn})[0])
 	}
 	for _, token := range env.Tokens {
 		switch seq := env.Sequence; {
@@ -191,7 +191,7 @@ func (w *withdrawal) free(ctx context.Context, env envelope.Envelope, lock *jobl
 }
 
 func (w *withdrawal) release(ctx context.Context, token joblock.Token) error {
-	return w.c.next.Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Reason: reasonWithdrawn, Job: w.job})[0]
+	return w.c.starter.Release(ctx, []core.Token{core.Token(token)}, core.Release{IfIdle: true, Reason: reasonWithdrawn, Job: w.job})[0]
 }
 
 const noTaskAnyMore = "its task does not exist any more: the job is done, or was replaced, withdrawn, deleted or " +
