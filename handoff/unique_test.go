@@ -278,13 +278,16 @@ func TestTaskKey(t *testing.T) {
 func TestEnvelopeOfAUniqueJob(t *testing.T) {
 	w := newMiniWeb(t)
 	for name, tc := range map[string]struct {
-		u                          handoff.Unique
-		tokens, untilStart, fromIt []string
+		u                                  handoff.Unique
+		tokens, untilStart, fromIt, newest []string
 	}{
-		"until done":    {handoff.Unique{Key: "a"}, []string{"a"}, nil, nil},
-		"until started": {handoff.Unique{Key: "b", UntilStarted: true}, []string{"b"}, []string{"b"}, nil},
-		"keep last":     {handoff.Unique{Key: "c", OnConflict: handoff.KeepLast}, []string{"c%next", "c"}, []string{"c%next"}, []string{"c"}},
-		"cancel":        {handoff.Unique{Key: "d", OnConflict: handoff.CancelInProgress}, []string{"d%next", "d"}, []string{"d%next"}, []string{"d"}},
+		"until done":    {handoff.Unique{Key: "a"}, []string{"a"}, nil, nil, nil},
+		"until started": {handoff.Unique{Key: "b", UntilStarted: true}, []string{"b"}, []string{"b"}, nil, nil},
+		"keep last":     {handoff.Unique{Key: "c", OnConflict: handoff.KeepLast}, []string{"c%next", "c"}, []string{"c%next"}, []string{"c"}, []string{"c%next"}},
+		"cancel":        {handoff.Unique{Key: "d", OnConflict: handoff.CancelInProgress}, []string{"d%next", "d"}, []string{"d%next"}, []string{"d"}, []string{"d%next"}},
+		"replace":       {handoff.Unique{Key: "e", OnConflict: handoff.Replace}, []string{"e"}, nil, nil, []string{"e"}},
+		// If such a job is interrupted, it must run again even if a newer job has run meanwhile.
+		"replace until started": {handoff.Unique{Key: "f", OnConflict: handoff.Replace, UntilStarted: true}, []string{"f"}, []string{"f"}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// From its own handler, say: what an earlier envelope left must not count.
@@ -304,7 +307,7 @@ func TestEnvelopeOfAUniqueJob(t *testing.T) {
 				what string
 				got  []joblock.Token
 				want []string
-			}{{"tokens", env.Tokens, tc.tokens}, {"until start", env.UntilStart, tc.untilStart}, {"from start", env.FromStart, tc.fromIt}} {
+			}{{"tokens", env.Tokens, tc.tokens}, {"until start", env.UntilStart, tc.untilStart}, {"from start", env.FromStart, tc.fromIt}, {"newest", env.Newest, tc.newest}} {
 				var got []string
 				for _, token := range list.got {
 					got = append(got, token.Key())
