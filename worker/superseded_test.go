@@ -258,6 +258,31 @@ func TestSupersededBetweenTwoAttempts(t *testing.T) {
 	}
 }
 
+// Only the newest job supersedes. An enqueue that replaces b by c dies before it deletes the task of b: b does not end the
+// job that waits for a retry.
+func TestReplacedJobSupersedesNothing(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l := r.line()
+		var d diary
+		cfg := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}
+		r.serve(service{asynq: cfg}, d.handler(func(context.Context, string) error { return errBoom }))
+		l.enqueueNewest("a", asynq.MaxRetry(1))
+		r.untilTask("a", "retry")
+		l.enqueueNewest("b", asynq.ProcessIn(time.Minute))
+		lock, err := l.locks.Resume(context.Background(), l.tokenOf("b", "k%next"), joblock.ForJob(envelope.Job(queue, "b")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lock.Park(context.Background(), joblock.Reserve(reserve), joblock.ForJob(envelope.Job(queue, "c"))); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		r.wantTask("a", "retry", 1)
+		r.wantState("k", joblock.StateParked, "a")
+		r.untilTask("b", "retry") // snoozed
+	})
+}
+
 // The worker of a job is killed. asynq delivers the job again: without a run, if a newer one waits.
 func TestSupersededAfterACrash(t *testing.T) {
 	kept(t, func(r *rig) {
