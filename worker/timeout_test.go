@@ -131,6 +131,27 @@ func TestHandlerThatHangsForeverDoesNotKeepTheLockOfAnArchivedTask(t *testing.T)
 	})
 }
 
+// If an operator runs the archived task again before its lock is freed, the task keeps the lock.
+func TestArchivedTaskThatIsRunAgainKeepsItsLock(t *testing.T) {
+	virtual(t, func(r *rig) {
+		var p probe
+		r.enqueue("a", 0, asynq.Timeout(time.Second))
+		release := make(chan struct{})
+		defer close(release)
+		r.serve(service{worker: worker.Config{Overrun: 20 * time.Second}},
+			p.handler(func(context.Context, int) error { <-release; return nil }))
+		r.untilTask("a", "archived")
+		r.wantState("key-a", joblock.StateHeld, "a") // by the handler that hangs
+		r.pause(true)
+		if err := r.inspector.RunTask(queue, "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // overrun and lease, but not the reservation
+		r.wantState("key-a", joblock.StateOrphaned, "a")
+		r.wantTask("a", "pending", 1)
+	})
+}
+
 // A task past its deadline when it comes out of the queue never meets the
 // middleware. However many retries are left, it ends at once.
 func TestDeadlinePastAtDequeue(t *testing.T) {
