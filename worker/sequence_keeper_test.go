@@ -295,6 +295,21 @@ func TestKeeperKeepsALine(t *testing.T) {
 	})
 }
 
+// A keeper on a dry run finds the job whose turn has come, and does not start it.
+func TestDryRunStartsNoJob(t *testing.T) {
+	virtual(t, func(r *rig) {
+		l := r.line()
+		w, _ := r.keep(r.newLocker(), worker.Config{Keeper: worker.KeeperConfig{DryRun: true}})
+		lock := l.hold()
+		l.add(handoff.Sequence{}, "b")
+		l.release(lock, crashed)
+		r.until("the keeper has seen it", func() bool { return w.KeeperStats().Extended > 0 })
+		time.Sleep(2 * every)
+		r.wantState(seqKey, joblock.StateParked, "b")
+		r.wantTask("b", "scheduled", 0)
+	})
+}
+
 // A crash on the last attempt halts a sequence too.
 func TestCrashOnTheLastAttemptHaltsASequence(t *testing.T) {
 	kept(t, func(r *rig) {
