@@ -146,6 +146,27 @@ func TestHandOverWithinAStoreIsInTheReply(t *testing.T) {
 	})
 }
 
+// A release of a caller that starts jobs says so after the key for proofs. Without such a key, the push has no proof, and
+// the Store learns from the answer to fetch its keys.
+func TestReleaseOfACallerThatStartsJobsMeetsAWaiter(t *testing.T) {
+	k := newRealKit(t)
+	releaser := newKit(t, k.rdb)
+	releaser.fast = true
+	term := releaser.acquire("key")
+	nonce := fastName("waits")
+	pushes, _ := k.waitOf(t, "key", "inbox", nonce)
+	req := releaser.release(term)
+	req.Starts = true
+	rs, err := releaser.Release(context.Background(), []driver.ReleaseRequest{req})
+	wantOutcomes(t, "release", rs, err, 1, driver.OutcomeOK)
+	if p := pushed(t, pushes); p.Nonce != nonce || p.Grant != nil {
+		t.Errorf("push %+v, want %q alone", p, nonce)
+	}
+	if !releaser.passesOn.Load() {
+		t.Error("the Store does not know that it has met a waiter: it never proves a grant")
+	}
+}
+
 // A Store that may not read the seal keys pushes without a grant, and all else works.
 func TestWithoutSealKeysPushesCarryNoGrant(t *testing.T) {
 	k := newRealKit(t)

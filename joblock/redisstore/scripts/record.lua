@@ -231,7 +231,7 @@ if row and row[2] and ARGV[8] == nil and sub(row[1] or '', 1, #ARGV[1]) == ARGV[
         return {1, job}
       end
       if own then return {1, call, grant} end
-      local proof_key, message = string.match(listener, '\n([^\n]+)'), call
+      local proof_key, message = string.match(listener, '^[^\n]*\n([^\n]+)'), call
       if proof_key and not unheard then
         message = call .. '\n' .. grant
         message = message .. '\n' .. redis.sha1hex(proof_key .. redis.sha1hex(proof_key .. message))
