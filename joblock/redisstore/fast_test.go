@@ -167,7 +167,7 @@ func TestFastPassesAreLikeTheGeneralStages(t *testing.T) {
 	ctx := context.Background()
 	var messages []<-chan *redis.Message
 	for _, heard := range []*redis.PubSub{
-		rdb.Subscribe(ctx, k.channel("mine"), k.channel("other"), "end"),
+		rdb.Subscribe(ctx, k.channel("mine"), k.channel("other"), k.jobs(), "end"),
 		rdb.PSubscribe(ctx, k.channel("unheard"), "end"), // which do not count as subscriptions to the channels
 	} {
 		defer heard.Close()
@@ -177,7 +177,7 @@ func TestFastPassesAreLikeTheGeneralStages(t *testing.T) {
 		messages = append(messages, heard.Channel())
 	}
 	pick := func(of ...string) string { return of[rnd.IntN(len(of))] }
-	granted := 0
+	granted, jobs := 0, 0
 	for i := range share(600) {
 		now := start.Add(time.Duration(i) * time.Hour)
 		m.SetTime(now)
@@ -203,20 +203,32 @@ func TestFastPassesAreLikeTheGeneralStages(t *testing.T) {
 			rs, err := k.Renew(ctx, []driver.RenewRequest{{Term: driver.Term{Key: key, Owner: "owner", Fence: r.Fence}, TTL: ttl, Retain: long, Memo: []byte("memo")}})
 			wantOutcomes(t, "renew", rs, err, 1, driver.OutcomeOK)
 		}
-		var calls []driver.AcquireRequest
+		var calls []driver.Term
 		for n := range rnd.IntN(5) {
+			patience := []time.Duration{time.Millisecond, time.Minute, long}[rnd.IntN(3)]
+			if rnd.IntN(3) == 0 {
+				wait := driver.TakeRequest{
+					Key: key, Owner: fmt.Sprint("waiter ", n), Nonce: pick(fastName(fmt.Sprint("wait ", n)), fastName(fmt.Sprint("wait ", n)), fmt.Sprint("w", n)),
+					Job: fmt.Sprint("q/", n), Reserve: time.Duration(1+rnd.IntN(100)) * time.Second, Retain: time.Duration(1+rnd.IntN(600)) * time.Second,
+					Grace: time.Second, Holder: pick("", "a host"), Patience: patience,
+				}
+				r, err := k.Take(ctx, wait)
+				wantOutcome(t, "wait", r, err, driver.OutcomeHeld)
+				calls = append(calls, driver.Term{Key: key, Owner: wait.Owner, Grant: wait.Nonce})
+				continue
+			}
 			wait := driver.AcquireRequest{
 				Key: key, Owner: fmt.Sprint("waiter ", n), Nonce: pick(fastName(fmt.Sprint("wait ", n)), fastName(fmt.Sprint("wait ", n)), fmt.Sprint("w", n)),
 				TTL: time.Duration(1+rnd.IntN(100)) * time.Second, Retain: time.Duration(1+rnd.IntN(600)) * time.Second,
-				Holder: pick("", "a host"), Inbox: pick("mine", "other", "unheard"), Patience: []time.Duration{time.Millisecond, time.Minute, long}[rnd.IntN(3)],
+				Holder: pick("", "a host"), Inbox: pick("mine", "other", "unheard"), Patience: patience,
 			}
 			r, err := k.Acquire(ctx, wait)
 			wantOutcome(t, "wait", r, err, driver.OutcomeHeld)
-			calls = append(calls, wait)
+			calls = append(calls, driver.Term{Key: key, Owner: wait.Owner, Grant: wait.Nonce})
 		}
 		for _, wait := range calls {
 			if rnd.IntN(4) == 0 {
-				leave := k.release(driver.Term{Key: key, Owner: wait.Owner, Grant: wait.Nonce})
+				leave := k.release(wait)
 				if _, err := k.Release(ctx, []driver.ReleaseRequest{leave}); err != nil {
 					t.Fatal(err)
 				}
@@ -229,7 +241,7 @@ func TestFastPassesAreLikeTheGeneralStages(t *testing.T) {
 			Nonce: pick(fastName("this"), fastName("this"), fastName("last")), Retain: long, Brief: time.Second, Reason: pick("", "why"),
 		}
 		release.Done = release.Reason != "" && rnd.IntN(2) == 0
-		listener := pick("", "\n", "\n"+strings.Repeat("5", proofKeyBytes), k.channel("mine")+"\n", k.channel("mine")+"\n"+strings.Repeat("a", proofKeyBytes))
+		listener := pick("", "\n", "\n"+strings.Repeat("5", proofKeyBytes), k.channel("mine")+"\n", k.channel("mine")+"\n"+strings.Repeat("a", proofKeyBytes), "\n\n1", k.channel("other")+"\n\n1")
 
 		// The same call on a copy, with arguments that fast pass leaves to the others.
 		copied := "copy of " + key
@@ -256,6 +268,10 @@ func TestFastPassesAreLikeTheGeneralStages(t *testing.T) {
 			a := releaseScript.run(ctx, k.store.calls, c.cmd(ctx))
 			if list, ok := a.val.([]any); ok && len(list) == 3 {
 				granted++
+			} else if ok && len(list) == 2 {
+				if _, job := list[1].(string); job {
+					jobs++
+				}
 			}
 			state := fmt.Sprintf("answer %q, %v\nlives for %s\n", a.val, a.err, rdb.PTTL(ctx, k.prefix+key).Val())
 			if kind := rdb.Type(ctx, k.prefix+key).Val(); kind == "hash" {
@@ -273,11 +289,14 @@ func TestFastPassesAreLikeTheGeneralStages(t *testing.T) {
 					state += fmt.Sprintf("published to %q: %q\n", p.Channel, p.Payload)
 				}
 			}
-			return state
+			return strings.ReplaceAll(state, "copy of ", "") // what is published about a job names the key
 		}
 		if short, general := run(key, true), run(copied, false); short != general {
 			t.Fatalf("seed %d, key %d: the short way leads to\n%s\nthe general way to\n%s", seed, i, short, general)
 		}
+	}
+	if want := share(100); jobs < want {
+		t.Errorf("%d jobs got the key, want %d: the test shows less than it should", jobs, want)
 	}
 	if want := share(300); granted < want {
 		t.Errorf("%d grants were published, want %d: the test shows less than it should", granted, want)

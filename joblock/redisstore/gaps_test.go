@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
@@ -330,4 +331,55 @@ func TestTakesOfABatchAfterManyDeadWaiters(t *testing.T) {
 			}
 		}
 	})
+}
+
+// In a cluster the record of a key is always a hash. However waiters leave its queue, no field of theirs stays behind.
+func TestWaitersLeaveNoFieldsBehind(t *testing.T) {
+	redistest.Ran(t, redistest.MiniBackend())
+	ctx := context.Background()
+	m := redistest.MiniServer(t)
+	m.ClockTTL(false)
+	now := time.UnixMicro(1_700_000_000_123_456)
+	m.SetTime(now)
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	t.Cleanup(func() { rdb.Close() })
+	k := newKit(t, rdb)
+	k.hashes = true
+	of := func(call string) driver.Term { return driver.Term{Key: "key", Owner: "owner of " + call, Grant: call} }
+	release := func(term driver.Term, want driver.Outcome) {
+		t.Helper()
+		rs, err := k.Release(ctx, []driver.ReleaseRequest{k.release(term)})
+		wantOutcomes(t, "release", rs, err, 1, want)
+	}
+	fields := func(when string, want ...string) {
+		t.Helper()
+		got, err := rdb.HKeys(ctx, k.name("key")).Result()
+		slices.Sort(got)
+		slices.Sort(want)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s the record has the fields %q, %v; want %q", when, got, err, want)
+		}
+	}
+	holder := k.acquire("key")
+	for _, call := range []string{"a", "b", "c", "d", "e", "f"} {
+		patience := long
+		if call == "e" {
+			patience = time.Second
+		}
+		r, err := k.Acquire(ctx, driver.AcquireRequest{
+			Key: "key", Owner: of(call).Owner, Nonce: call, TTL: long, Retain: long, Inbox: "inbox", Patience: patience,
+		})
+		wantOutcome(t, "join", r, err, driver.OutcomeHeld)
+	}
+	fields("while six wait", "s", "q", "q0", "q1", "q2", "q3", "q4", "q5", "wa", "wb", "wc", "wd", "we", "wf")
+	for _, call := range []string{"c", "d", "b"} {
+		release(of(call), driver.OutcomeNotOwner)
+	}
+	fields("when three have left", "s", "q", "q0", "q4", "q5", "wa", "we", "wf", "g1", "g3")
+	release(holder, driver.OutcomeOK)
+	fields("when the first one has the key", "s", "q", "q4", "q5", "we", "wf")
+	m.SetTime(now.Add(2 * time.Second)) // e is dead
+	release(of("a"), driver.OutcomeOK)
+	fields("when the last one has the key", "s")
+	release(of("f"), driver.OutcomeOK)
 }
