@@ -33,8 +33,9 @@ func (c *crew) now() int {
 	return len(c.running)
 }
 
-// An operator raises the limit of a sequence, and more jobs start within a second or two, although none has ended; lowers it, and
-// the jobs that run go on, but the next starts when fewer run. The order stays, and at the end all slots are free.
+// An operator raises the limit of a sequence, and more jobs start within a second or two, although none has ended. The operator
+// lowers it, and the jobs that run go on; once they have ended, no more run than the new limit allows. The order stays, and at
+// the end all slots are free.
 func TestNamedLimitOfASequence(t *testing.T) {
 	virtual(t, func(r *rig) {
 		l := r.line()
