@@ -1,13 +1,16 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/joblock/toolkit/internal/redistest"
 	"github.com/joblock/toolkit/joblock"
+	"github.com/joblock/toolkit/joblock/driver"
 )
 
 func TestReplicasAreChecked(t *testing.T) {
@@ -29,4 +32,21 @@ func TestReplicasAreChecked(t *testing.T) {
 			t.Errorf("%s: New returned %v, %v", name, s, err)
 		}
 	}
+}
+
+// On a server without replicas no grant counts. A refusal needs no replica.
+func TestGrantWithoutAReplicaIsAnError(t *testing.T) {
+	db := redistest.Shared(t)
+	redistest.Ran(t, db.Backend())
+	rdb := db.Client(t)
+	ctx := context.Background()
+	k := newKitWith(t, rdb, &Config{Replicas: 1, ReplicaTimeout: time.Millisecond})
+	req := driver.AcquireRequest{Key: "free", Owner: "me", Nonce: k.nonce(), TTL: long, Retain: long}
+	if r, err := k.Acquire(ctx, req); !errors.Is(err, errTooFew) {
+		t.Errorf("acquire: %+v, %v, want %v", r, err, errTooFew)
+	}
+	newKit(t, rdb).acquire("held")
+	req.Key, req.Nonce = "held", k.nonce()
+	r, err := k.Acquire(ctx, req)
+	wantOutcome(t, "acquire of a held key", r, err, driver.OutcomeHeld)
 }
