@@ -69,7 +69,7 @@ func (all *parts) observe() (err error) {
 	}
 
 	all.traces = new(traces.Traces)
-	all.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(all.traces)) // in your program: an exporter of OTLP
+	all.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(all.traces)) // in your program, use an OTLP exporter
 	all.later(all.provider.Shutdown)
 	all.tracer, err = otelobserver.NewTracer(all.provider, nil)
 	return err

@@ -158,10 +158,10 @@ var (
 		"joblock.cron.runs", Counter, "{tick}", []string{"scope", "job", "result"}, "Ticks by their results: done, enqueued, failed, cancelled, lost, taken_over, missed, overlapped or paused. The counts are kept in the store, so they survive restarts.", nil,
 	}
 	CronLastSuccess = Metric{
-		"joblock.cron.last.success.timestamp", Gauge, "s", []string{"scope", "job"}, "When the latest run that succeeded, or enqueued its task, ended, as Unix time; absent if no such run is on record.", nil,
+		"joblock.cron.last.success.timestamp", Gauge, "s", []string{"scope", "job"}, "When the latest successful run ended, as Unix time; absent if none is on record. A run that enqueued its task counts as successful.", nil,
 	}
 	CronSince = Metric{
-		"joblock.cron.since.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when the job has had its present spec, as Unix time.", nil,
+		"joblock.cron.since.timestamp", Gauge, "s", []string{"scope", "job"}, "When the job got its present spec, as Unix time.", nil,
 	}
 	CronLastDuration = Metric{
 		"joblock.cron.last.run.duration", Gauge, "s", []string{"scope", "job"}, "How long the latest run that has ended took.", nil,
@@ -179,13 +179,13 @@ var (
 		"joblock.cron.paused", Gauge, "", []string{"scope", "job"}, "1 if the job is paused.", nil,
 	}
 	CronPausedSince = Metric{
-		"joblock.cron.paused.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when the job has been paused, as Unix time; absent if it is not paused.", nil,
+		"joblock.cron.paused.timestamp", Gauge, "s", []string{"scope", "job"}, "When the job was paused, as Unix time; absent if it is not paused.", nil,
 	}
 	CronDisagree = Metric{
-		"joblock.cron.disagree.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when a node that is up has had a spec other than the one in force, or two definitions of the job have replaced each other in turn, as Unix time; absent if the nodes agree.", nil,
+		"joblock.cron.disagree.timestamp", Gauge, "s", []string{"scope", "job"}, "When the nodes began to disagree about the job, as Unix time: a node that is up has a spec other than the one in force, or two definitions of the job keep replacing each other. Absent if the nodes agree.", nil,
 	}
 	CronOverlaps = Metric{
-		"joblock.cron.overlaps.timestamp", Gauge, "s", []string{"scope", "job"}, "Since when each tick of the job has been skipped as overlapped, as Unix time; absent unless there are three in a row.", nil,
+		"joblock.cron.overlaps.timestamp", Gauge, "s", []string{"scope", "job"}, "When the present series of ticks skipped as overlapped began, as Unix time; absent unless there are three in a row.", nil,
 	}
 	CronWaiting = Metric{
 		"joblock.cron.waiting", Gauge, "{tick}", []string{"scope", "job"}, "Ticks that wait for the end of an execution.", nil,
