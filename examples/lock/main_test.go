@@ -20,7 +20,7 @@ import (
 
 func nightly(ctx context.Context, locks *joblock.Locker, importPrices func(context.Context) error) error {
 	err := locks.Do(ctx, "import", importPrices, joblock.MaxWait(0))
-	if errors.Is(err, joblock.ErrHeld) { // also until the lease expires, if the last run has died
+	if errors.Is(err, joblock.ErrHeld) { // or if the last run died, until its lease expires
 		log.Print("skipped: ", err) // says who has it
 		return nil
 	}
