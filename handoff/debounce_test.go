@@ -48,7 +48,7 @@ func TestDebounceAndCooldownWithOtherOptions(t *testing.T) {
 		"debounce, TaskID":                 {how: d, opts: []asynq.Option{asynq.TaskID("a")}, bad: "leave it out"},
 		"debounce, Group":                  {how: d, opts: []asynq.Option{asynq.Group("g")}, bad: "asynq.Group"},
 		"debounce, Unique":                 {how: d, opts: []asynq.Option{asynq.Unique(time.Minute)}, bad: "use one"},
-		"debounce, Deadline within Wait":   {how: d, opts: []asynq.Option{asynq.Deadline(time.Now().Add(4 * time.Second))}, bad: "must be later than Debounce.Wait, 5s"},
+		"debounce, Deadline within Wait":   {how: d, opts: []asynq.Option{asynq.Deadline(time.Now().Add(4 * time.Second))}, bad: "must be more than Debounce.Wait, 5s, from now"},
 		"cooldown":                         {how: cools(handoff.Unique{OnConflict: handoff.Skip, Cooldown: long})},
 		"cooldown, Replace":                {how: cools(handoff.Unique{OnConflict: handoff.Replace, Cooldown: long})},
 		"cooldown, KeepLast":               {how: cools(handoff.Unique{OnConflict: handoff.KeepLast, Cooldown: long})},

@@ -27,19 +27,19 @@ const runsWithout = "worker: the locks in a task's header are ignored, and the t
 var distrustTexts = map[envelope.Cause]string{
 	envelope.Unknown: "worker: a task's header was sealed with a key that is not known here, so this worker cannot verify which locks " +
 		"the task carries. The task does not run here: it is snoozed until a worker that knows the key gets it. If the enqueuing " +
-		"process uses another Redis, database or prefix, or other joblock.Config.Secrets, than this worker, make them agree; put a " +
+		"process uses a different Redis, database, prefix or joblock.Config.Secrets than this worker, make them agree; put a " +
 		"secret that was removed too early back into Config.Secrets. If the locks' store has lost the key for good, or " +
 		"the header is forged, delete the task",
 	envelope.Forged:    runsWithout + "the seal does not match; the header is forged or was changed",
 	envelope.Copied:    runsWithout + "the header was copied from another task, or this task was enqueued again without handoff",
-	envelope.Malformed: runsWithout + "the header is no header of this toolkit, or is forged",
+	envelope.Malformed: runsWithout + "the header is not one of this toolkit's, or is forged",
 	envelope.Newer: "worker: a newer build of the toolkit has written which locks a task carries, and this worker cannot read it. The task " +
 		"does not run here: it keeps its locks, and is snoozed until a worker of that build gets it. If no such worker is " +
 		"running, deploy that build to the workers",
 	foreignRecord: "worker: this build cannot read the record of a lock. The task that needs the lock does not run here, and is " +
 		"snoozed. If a newer build of the toolkit has written the record, a worker of that build runs the task. If another program " +
 		"has written it, the task waits until the value is removed",
-	elsewhere: "worker: the process that enqueued a task uses another Redis, database or prefix for its locks than this worker, " +
+	elsewhere: "worker: the process that enqueued a task uses a different Redis, database or prefix for its locks than this worker, " +
 		"or its store was flushed. The task's locks are not in the store of this worker, and Config.OnLockLost decides",
 }
 

@@ -37,7 +37,7 @@ func TestWorkerInAnotherPlaceLeavesNoKeyTaken(t *testing.T) {
 				time.Sleep(time.Minute + 2*defaultEvery)
 				r.wantRuns(&p, 1)
 				r.wantState("account", joblock.StateFree, "a")
-				r.wantTrustErrors("uses another Redis, database or prefix", "without taking its lock")
+				r.wantTrustErrors("uses a different Redis, database or prefix", "without taking its lock")
 			})
 		})
 	}

@@ -646,7 +646,7 @@ func TestWebAndWorkerOnDifferentLocks(t *testing.T) {
 						r.untilTask(fmt.Sprint("job-", i), "gone")
 					}
 					r.wantRuns(&p, 3)
-					r.wantTrustErrors("uses another Redis, database or prefix")
+					r.wantTrustErrors("uses a different Redis, database or prefix")
 				}
 				if text := r.log.String(); !strings.Contains(text, `worker:`) || strings.Contains(text, string(secret)) && secret != "" {
 					t.Errorf("the log should name the worker's prefix, and no secret:\n%s", text)

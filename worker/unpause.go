@@ -48,7 +48,7 @@ func (w *Worker) endPauses(ctx context.Context) {
 		if err != nil {
 			set, pause = new(controls.Set), controls.MaxAge
 			if ctx.Err() == nil && !errors.Is(err, joblock.ErrUnavailable) && w.rates.firstIn(time.Minute, "unread") {
-				w.cfg.Logger.Error("worker: could not read the pauses and limits that operators have set; those that this process read last stay in force, and if it has read none, it starts no job with a lock", "err", err)
+				w.cfg.Logger.Error("worker: could not read the pauses and limits that operators have set; the last ones read stay in force; a process that has read none starts no job with a lock", "err", err)
 			}
 		}
 		if set.Stale() {

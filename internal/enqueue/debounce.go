@@ -53,7 +53,7 @@ func (b Debounce) check(d *dispatch) error {
 	case d.grouped:
 		return Invalid(opEnqueue, b.Key, "the option asynq.Group cannot be used with a Debounce: asynq would decide when the job runs")
 	case !d.until.IsZero() && !d.until.After(time.Now().Add(b.Wait)):
-		return Invalid(opEnqueue, b.Key, "the Deadline is %s, must be later than Debounce.Wait, %s, from now: asynq would never run the task",
+		return Invalid(opEnqueue, b.Key, "the Deadline is %s, must be more than Debounce.Wait, %s, from now: otherwise asynq would never run the task",
 			d.until.Format(time.RFC3339), b.Wait)
 	}
 	return nil

@@ -32,7 +32,7 @@ func (p *permit) enter(ctx context.Context) (leave func(error) error, err error)
 		dctx, cancel := settling(ctx)
 		defer cancel()
 		if failed := lock.Release(dctx); failed != nil {
-			err = fmt.Errorf("%w; the permit is free when its lease ends: %w", err, failed)
+			err = fmt.Errorf("%w; could not release the permit, which is freed when its lease ends: %w", err, failed)
 		}
 		return err
 	}, nil

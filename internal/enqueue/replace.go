@@ -41,7 +41,7 @@ type replacement struct {
 func (u *unique) replace(ctx context.Context, old *asynq.TaskInfo, held *joblock.Error) (Result, again, error) {
 	env, err := u.c.envelopeOf(ctx, old)
 	if err != nil {
-		return Result{}, never, fmt.Errorf("%w; and what its task carries could not be read: %w", held, err)
+		return Result{}, never, fmt.Errorf("%w; could not read what its task carries: %w", held, err)
 	}
 	token, rest, ok := splitToken(env.Tokens, held.Key)
 	if !ok && held.Job == u.job { // asynq would refuse the task

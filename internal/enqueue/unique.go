@@ -209,7 +209,7 @@ func (u *unique) proceedQuietly(ctx context.Context, err error) (Result, error) 
 		if try >= uniqueTries {
 			switch contended, cerr := u.isContended(ctx, again); {
 			case cerr != nil:
-				return done, fmt.Errorf("%w; and whether other calls are replacing its job could not be read: %w", failed, cerr)
+				return done, fmt.Errorf("%w; could not read whether other calls are replacing its job: %w", failed, cerr)
 			case !contended:
 				return done, failed
 			case !time.Now().Before(u.contendUntil):
