@@ -34,7 +34,7 @@ type book struct {
 	dirty   bool          // l has changes that are not written
 	pending []ledger.News // of these changes
 	held    []ledger.News // of changes that are written; not reported yet
-	heldAt  time.Time     // when held was empty last
+	heldAt  time.Time     // when held was last empty
 	groups  bool          // an execution runs: News of skipped ticks are merged by their kind
 }
 
@@ -59,8 +59,8 @@ func (c *claims) visit(ctx context.Context, j *job, f func(*book) error) error {
 	return err
 }
 
-// change calls f, which reports whether it has changed the ledger, and writes the changes, with those that an earlier
-// call could not write.
+// change calls f, which reports whether it has changed the ledger. change then writes the changes, including any that
+// an earlier call could not write.
 func (b *book) change(ctx context.Context, f func(*ledger.Ledger) (bool, []ledger.News)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,8 +145,8 @@ func (b *book) catchUp(ctx context.Context) bool {
 	return wrote && !refused
 }
 
-// during calls change during an execution. It returns false if the ledger could not be written. It also reports the
-// News, once they have been held for long enough, or if one says that the job is stuck.
+// during is change, to be called while an execution is running. It returns false if the ledger could not be written. It
+// also reports the News, once they have been held for long enough, or if one says that the job is stuck.
 func (b *book) during(ctx context.Context, f func(*ledger.Ledger) (bool, []ledger.News)) bool {
 	if err := b.change(ctx, f); err != nil {
 		if b.lock.Err() == nil {

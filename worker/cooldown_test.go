@@ -184,7 +184,7 @@ func TestCooldownAfterAJobThatWasToBeReplaced(t *testing.T) {
 	})
 }
 
-// Without an answer of the store at the end of the job the key is free, or cools down, but is not kept for longer.
+// Without an answer from the store at the end of the job the key is free, or cools down, but is not kept for longer.
 func TestStoreUnavailableAtTheBeginOfACooldown(t *testing.T) {
 	for name, f := range map[string]faultstore.Fault{"not applied": {Mode: faultstore.Refuse}, "applied": {Mode: faultstore.Drop}} {
 		t.Run(name, func(t *testing.T) {

@@ -42,7 +42,7 @@
 //
 // A header that may be genuine, but that this Worker cannot verify or read, does not count as absent:
 //
-//	the key is not known here   the enqueuing process uses another Redis, database, prefix or Secrets than this Worker; or
+//	the key is not known here   the enqueuing process uses a different Redis, database, prefix or Secrets; or
 //	                            a secret was removed from Config.Secrets too early; or the locks' store has lost the key;
 //	                            or the header was forged
 //	another version             a newer build of the toolkit has sealed or written the header
@@ -401,7 +401,7 @@
 //   - If the process dies in that moment, the keeper runs the task again. The keeper finds the task by its mark, a lock
 //     whose key is "%again:" and the name of the job.
 //
-// asynq's Inspector cannot move the task. The Worker does so with a script that fits the scripts of asynq v0.26. With a
+// asynq's Inspector cannot move the task. The Worker does so with a script written to match the scripts of asynq v0.26. With a
 // version of asynq whose scripts differ, the task stays in the archive for the whole pause, at most 500 tasks of a
 // Worker at a time, because asynq deletes the oldest of more than 10,000 archived tasks. Further tasks are run again
 // without a pause.

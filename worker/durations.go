@@ -33,7 +33,7 @@ const (
 // durations gathers how long attempts take, for operators who want to know whether a job hangs.
 type durations struct {
 	mu      sync.Mutex
-	next    time.Time // no write before
+	next    time.Time // the earliest time of the next write
 	writing bool
 	lengths map[string][]int64 // in milliseconds, by type: those that are not written yet
 }
@@ -100,7 +100,7 @@ func (w *tools) writeDurations() (err error) {
 	defer func() { err = errors.Join(err, lock.Release(ctx, core.Release{})) }()
 	table, err := workerstats.DecodeDurations(lock.Memo())
 	if err != nil {
-		table = workerstats.Durations{} // figures for people: start again
+		table = workerstats.Durations{} // the figures are only for display: start again from none
 	}
 	table.Add(w.durations.take())
 	return lock.WriteMemo(ctx, table.Encode())

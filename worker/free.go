@@ -92,8 +92,8 @@ func (f freer) freeWhenWritten(ctx context.Context, tokens []joblock.Token, reas
 // the reservation. asynq keeps an archived task for as long.
 const haltFor = 90 * 24 * time.Hour
 
-// keepHalted replaces free for the token of a sequence that halts: the key stays reserved for the job. A job that does
-// not have the key, but a place in its line, leaves the line.
+// keepHalted replaces free for the token of a sequence that halts: the key stays reserved for the job. A job that
+// has a place in the key's line instead of the key leaves the line.
 func (f freer) keepHalted(ctx context.Context, token joblock.Token) {
 	ctx = context.WithoutCancel(ctx)
 	err := f.w.next.Reserve(ctx, core.Reservation{Key: token.Key(), Job: f.job, For: haltFor})[0]

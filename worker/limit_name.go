@@ -46,7 +46,7 @@ type namedLimits struct {
 // mostApplied bounds namedLimits.applied.
 const mostApplied = 10_000
 
-// join notes that a job of s runs, until leave is called.
+// join counts a job of s as running until leave is called.
 func (n *namedLimits) join(s namedSequence) (leave func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 
 // RateLimit returns an asynq.MiddlewareFunc that starts tasks no more often than limits allows: see package rate for what
 // is promised. limits returns the limits of a task, which may differ from task to task, by plan for example. A task starts
-// when all its limits have an opening, and then counts at all of them. A task without limits starts at once.
+// when all its limits have an opening, and then counts against each of them. A task without limits starts at once.
 //
 //	mux.Use(w.Middleware) // first, if it is used
 //	mux.Use(w.RateLimit(func(ctx context.Context, task *asynq.Task) []rate.Limit {

@@ -77,7 +77,7 @@ func (a *attempt) snoozeByArchive(snoozed *verdict.Snooze) error {
 
 // mark acquires the task's mark: a lock on the key keyspace.Again(a.job), bound to the job. If this process dies, the
 // keeper finds the task by the mark. If another snooze keeps the mark, the error is joblock.ErrTimeout. If half of the
-// attempt's time passes without an answer of the store, the error is joblock.ErrUnavailable.
+// attempt's time passes without an answer from the store, the error is joblock.ErrUnavailable.
 func (a *attempt) mark() (*core.Lock, error) {
 	left := a.left()
 	mark, err, ok := bounded(a, left/2, func() (*core.Lock, error) { return a.tryMark(min(markWait, left/4)) }, a.dropLate)

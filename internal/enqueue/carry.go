@@ -18,7 +18,7 @@ func (c Carry) plan(_ context.Context, d *dispatch) (kind, error) {
 	return &carry{parking{dispatch: d, locks: locks}}, d.checkLocks(locks)
 }
 
-// carry is the kind of a Carry.
+// carry is the kind for a Carry: the job takes over locks that the caller holds.
 type carry struct{ parking }
 
 // parking is the part of a kind whose locks the caller holds.

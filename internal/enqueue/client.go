@@ -1,7 +1,7 @@
 // Package enqueue is the engine of handoff.Client: it enqueues tasks of asynq that carry locks. Package handoff has the
 // documentation of each call. The lock server makes calls that handoff does not offer: see Request.
 //
-// Each way in which a job comes under a lock is a kind, in a file of its own: carry.go, unique.go with conflict.go and
+// A kind is a way in which a job gets its lock. Each kind has a file of its own: carry.go, unique.go with conflict.go and
 // replace.go, permit.go, debounce.go, sequence.go and chain.go. All kinds take the same path: request.go or many.go,
 // task.go, batch.go, send.go, outcome.go.
 package enqueue
@@ -30,8 +30,8 @@ type Config struct {
 }
 
 const (
-	// minReserve leaves the keeper time to prolong a reservation, which it does when half of it has passed, or up to a
-	// second later.
+	// minReserve leaves the keeper time to extend a reservation. The keeper does so when half of the reservation has
+	// passed, or up to a second later.
 	minReserve = 10 * time.Second
 
 	defaultReserve = time.Hour

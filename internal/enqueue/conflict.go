@@ -19,8 +19,8 @@ func (u *unique) conflict(ctx context.Context, held *joblock.Error) (Result, aga
 	if after, cools := envelope.ParseCooling(held.Job); cools {
 		return u.coolsDown(ctx, held, after)
 	}
-	// If the key has no job, or its job does not exist, most likely an enqueue is under way, whose end Reject need not
-	// wait for.
+	// If the key has no job, or its job does not exist, an enqueue is most likely under way. Reject need not wait for it
+	// to end.
 	retry, contended := never, never
 	if u.OnConflict != Reject {
 		retry, contended = soon, changing
@@ -56,7 +56,7 @@ func (u *unique) conflict(ctx context.Context, held *joblock.Error) (Result, aga
 		case err != nil && u.OnConflict == Reject:
 			return Result{}, never, held
 		case err != nil:
-			return Result{}, never, fmt.Errorf("%w; and whether its task carries the lock could not be read: %w", held, err)
+			return Result{}, never, fmt.Errorf("%w; could not read whether its task carries the lock: %w", held, err)
 		case !carried:
 			return Result{}, contended, heldWith(held, "task "+held.Job+" exists, but does not carry this lock")
 		}

@@ -178,8 +178,8 @@ func (l limits) spanTexts(dots string) (texts []string) {
 	return texts
 }
 
-// yearlyTexts returns the days of each year that are left out, one text for days in a row. Days at the end of December
-// and at the beginning of January are in a row.
+// yearlyTexts returns the days of each year that are left out, one text for consecutive days. December 31 and January 1
+// are consecutive.
 func (l limits) yearlyTexts(layout, dots string) (texts []string) {
 	days := l.eachDay()
 	left := func(i int) bool { return days[(i+len(days))%len(days)] }

@@ -70,7 +70,7 @@ type SpecChanges struct {
 	Gone int64        `json:"gone,omitempty"` // the greatest fence that Jobs had and no longer has
 }
 
-// SpecChange is the name of a job and the fence of the write.
+// SpecChange is the name of a job and the fence of the write that changed its spec in force.
 type SpecChange struct {
 	Name  string `json:"j"`
 	Fence int64  `json:"f"`

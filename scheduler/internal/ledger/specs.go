@@ -25,7 +25,7 @@ func (d Decision) Latest() time.Time { return time.UnixMilli(max(d.Since, d.From
 // decision Moment.Over does not count: its node is no longer up.
 //
 // A Since in the future was written before the store's clock was set back. It counts only against nodes that registered
-// the job before that, whose Moment.Since is 0.
+// the job before the clock was set back: their Moment.Since is 0.
 func (l *Ledger) Follows(j *Job, m Moment) bool {
 	if l.Spec == "" || l.Spec == j.SpecText {
 		return false

@@ -27,8 +27,8 @@ const (
 	// Unreadable is the pause before the next look at a value that is not as expected.
 	Unreadable = time.Minute
 
-	// crowded is the pause before the next look at an execution that the node must not take over yet, because as many
-	// run as MaxConcurrent allows. The node that ends one of these executions looks at once.
+	// crowded is the pause before the next look at an execution that the node must not take over yet, because
+	// MaxConcurrent executions are already running. The node that ends one of these executions looks at once.
 	crowded = 5 * time.Second
 )
 

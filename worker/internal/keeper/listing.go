@@ -49,7 +49,7 @@ type queue struct {
 
 	last   *listing      // of the last complete round, or nil if that one is too old
 	reader *reader       // of the present round, or nil
-	done   time.Time     // when last was complete
+	done   time.Time     // when the last complete round ended
 	round  time.Duration // a task is read again after this time, as a rule
 	next   time.Time     // without a reader: when the next round begins
 	from   time.Time     // no round begins earlier: a list had no answer
