@@ -38,11 +38,12 @@ type book struct {
 	groups  bool          // an execution runs: News of skipped ticks are merged by their kind
 }
 
+// open returns the book of a job whose lock, which came with l, this node has. It reads and writes nothing.
 func (c *claims) open(j *job, lock *joblock.Lock, l *ledger.Ledger) *book {
 	return &book{claims: c, j: j, lock: lock, l: l}
 }
 
-// visit calls f with the job's ledger, under the job's lock.
+// visit waits for the job's lock, and calls f with the job's ledger. Then it releases the lock.
 func (c *claims) visit(ctx context.Context, j *job, f func(*book) error) error {
 	lock, err := c.recs.Wait(ctx, j.name, 0)
 	if err != nil {

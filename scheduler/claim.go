@@ -158,8 +158,8 @@ func (t *term) work(ctx context.Context, dead []int) (alone bool, err error) {
 }
 
 // begin brings the ledger up to date, begins what may begin, and writes the ledger. own is the execution that has begun
-// in lane 0; executions in other lanes go to t.begun. again is true if the job was paused, so that something else may
-// begin. On error nothing has begun.
+// in lane 0; executions in other lanes go to t.begun. again is true if begin has paused the job because it has failed
+// too often: the caller then calls begin again, because a trigger may begin during a pause. On error nothing has begun.
 func (t *term) begin(ctx context.Context, dead []int) (own *execution, again bool, err error) {
 	j, l := t.j, t.book.l
 	m, err := t.specs.moment(j, l)
@@ -180,10 +180,10 @@ func (t *term) begin(ctx context.Context, dead []int) (own *execution, again boo
 	}
 	b := beginning{changed: plan.Changed, news: plan.News}
 	for _, lane := range plan.TakeOver {
-		if !l.MayTakeOver(&j.Job, lane, runs+len(b.begun)) || !t.room(len(b.begun)) {
+		if !l.MayTakeOver(&j.Job, lane, runs+len(b.begun)) || !t.ensureSlot(len(b.begun)) {
 			continue
 		}
-		seat, err := t.seat(ctx, lane)
+		seat, err := t.takeSeat(ctx, lane)
 		if err != nil {
 			return nil, false, err
 		}
@@ -192,7 +192,7 @@ func (t *term) begin(ctx context.Context, dead []int) (own *execution, again boo
 			b.add(x, lost)
 		}
 	}
-	// A loss may pause the job: then nothing else begins.
+	// A loss may pause the job: then nothing begins before the pause is written.
 	failing := slices.ContainsFunc(b.news, isLoss) && j.pauseAfter > 0 && l.Streak >= j.pauseAfter
 	begins := func() bool {
 		return !failing && !b.alone() && policy.Begins(&j.Job, l, m, here+len(b.begun))
@@ -202,11 +202,11 @@ func (t *term) begin(ctx context.Context, dead []int) (own *execution, again boo
 		lane, last = 1, j.Most()+laneTries
 	}
 	var unusable error
-	for ; begins() && lane <= last && t.room(len(b.begun)); lane++ {
+	for ; begins() && lane <= last && t.ensureSlot(len(b.begun)); lane++ {
 		if l.Lane(lane) != nil {
 			continue
 		}
-		seat, err := t.seat(ctx, lane)
+		seat, err := t.takeSeat(ctx, lane)
 		switch {
 		case errors.Is(err, joblock.ErrInvalid): // the value at the lane's key is no lock
 			unusable = err
@@ -267,8 +267,8 @@ func (b *beginning) alone() bool {
 
 func isLoss(n ledger.News) bool { return n.Kind == ledger.NewsLost }
 
-// room reports whether this node has a slot for one more execution than begun. It takes one if necessary.
-func (t *term) room(begun int) bool {
+// ensureSlot reports whether this node has a slot for one more execution than begun. It takes one if necessary.
+func (t *term) ensureSlot(begun int) bool {
 	if begun < t.slots {
 		return true
 	}
@@ -279,8 +279,8 @@ func (t *term) room(begun int) bool {
 	return true
 }
 
-// seat returns the lock of a lane, or nil if another node has it.
-func (t *term) seat(ctx context.Context, lane int) (*joblock.Lock, error) {
+// takeSeat returns the lock of a lane, which it takes unless this node has it. The lock is nil if another node has it.
+func (t *term) takeSeat(ctx context.Context, lane int) (*joblock.Lock, error) {
 	if lane == 0 {
 		return t.book.lock, nil
 	}

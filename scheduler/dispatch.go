@@ -22,6 +22,23 @@ const (
 	spreadStep = 10 * time.Millisecond // reads at the same multiple share a round trip
 )
 
+// The way of a tick, on every node that has the job:
+//
+//  1. loop takes the due jobs from the table. dispatch reads the orders and the ledgers of these jobs in one round trip.
+//     look decodes each ledger, and consider has policy.Decide bring this copy up to date.
+//  2. If a tick is due and the job's lock is free, tend calls claims.claim. If another node has the lock, one node waits
+//     for it, once the execution has lasted for policy.Settling: standBy, which calls claims.inherit when it gets the
+//     lock. The others read the ledger again later.
+//  3. term.run has the lock and the ledger that came with it. begin calls policy.Decide again, moves the tick to
+//     Ledger.Running, and writes the ledger: from now on, another node that gets the lock takes the tick over.
+//  4. execution.run calls the function (job.call), and settle writes the result. Meanwhile book.keep writes the ticks
+//     that come: with OverlapQueue they go to Ledger.Due, and term.work begins them under the same lock.
+//  5. term.run releases the lock. The node that stands by gets it, finds nothing to take over, and reads the ledger again
+//     at the next tick.
+//
+// With MaxConcurrent above 1, executions run in lanes of their own: run releases the job's lock before step 4, and
+// execution.visit takes it again for each write.
+
 // dispatcher reads ledgers when they are due, and starts what package policy decides.
 type dispatcher struct {
 	*node
@@ -162,7 +179,7 @@ func (d *dispatcher) consider(work context.Context, j *job, v memo.View, now tim
 	case policy.Claim, policy.Tend:
 		d.start(j, func() time.Time { return d.tend(work, j, l, plan) })
 	case policy.StandBy:
-		if !d.mayWait() {
+		if !d.takeStandby() {
 			d.table.recheck(j, timeOf(plan.Again))
 		} else if !d.start(j, func() time.Time { return d.standBy(work, j, 0) }) {
 			<-d.standbys
@@ -175,8 +192,8 @@ func (d *dispatcher) consider(work context.Context, j *job, v memo.View, now tim
 	}
 }
 
-// look returns what a node must know of a job to decide. While another node has the job's lock, the Moment has only
-// Now.
+// look returns what a node must know of a job to decide, and reports a clock that was set back. While another node has
+// the job's lock, the Moment has only Now.
 func (d *dispatcher) look(j *job, v memo.View, now time.Time) (l *ledger.Ledger, m ledger.Moment, err error) {
 	if v.State == joblock.StateForeign {
 		return nil, m, errors.New("scheduler: the value at the job's key is not a lock")
@@ -244,8 +261,9 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// mayWait reports whether this node may wait for another lock, and notes that it does.
-func (d *dispatcher) mayWait() bool {
+// takeStandby counts one more lock for which this node waits. It returns false if the node waits for as many as it may.
+// standBy counts the lock off.
+func (d *dispatcher) takeStandby() bool {
 	select {
 	case d.standbys <- struct{}{}:
 		return true
@@ -257,7 +275,7 @@ func (d *dispatcher) mayWait() bool {
 // standByLane starts standBy for a lane other than 0. If this node already waits for as many locks as it may,
 // standByLane does nothing.
 func (d *dispatcher) standByLane(ctx context.Context, j *job, lane int) {
-	if !d.mayWait() {
+	if !d.takeStandby() {
 		return
 	}
 	d.table.setLane(j, lane, true)
@@ -268,8 +286,8 @@ func (d *dispatcher) standByLane(ctx context.Context, j *job, lane int) {
 }
 
 // standBy waits for the lock of a lane that another node has, and takes over an execution that was broken off. Usually
-// the execution ends well, and standBy finds nothing to do. The caller has called mayWait. standBy returns the time of
-// the next read of the ledger.
+// the execution ends well, and standBy finds nothing to do. The caller has called takeStandby. standBy returns the
+// time of the next read of the ledger.
 func (d *dispatcher) standBy(ctx context.Context, j *job, lane int) time.Time {
 	wait, giveUp := context.WithCancel(ctx)
 	defer giveUp()

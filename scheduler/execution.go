@@ -23,7 +23,7 @@ type execution struct {
 	lock  *joblock.Lock    // of its lane
 	x     ledger.Execution // as it has begun
 	ticks spec.Spec        // the spec in force
-	last  time.Time        // Ledger.LastTick
+	last  time.Time        // Ledger.LastTick when the execution began
 	book  *book            // nil in a lane other than 0: the job's lock is free meanwhile
 }
 
@@ -49,7 +49,7 @@ func (e *execution) run(ctx context.Context) error {
 	if !e.table.admit(e.j, e.lock) { // another node, or the job's successor on this node, begins the execution
 		return e.settle(ctx, ledger.NotBegun, 0, nil)
 	}
-	event := e.begin()
+	event := e.reportBegin()
 	begun := e.clock.local()
 	stop := e.keepBook(ctx)
 	state, attempts, err := e.call(ctx)
@@ -71,8 +71,8 @@ func (e *execution) run(ctx context.Context) error {
 	return lost
 }
 
-// begin reports that the execution begins, and returns the Event.
-func (e *execution) begin() Event {
+// reportBegin reports that the execution begins, and returns the Event.
+func (e *execution) reportBegin() Event {
 	event := Event{Kind: Started, Tick: tickOf(e.j.name, e.x.Tick()), Node: e.cfg.Node}
 	if e.x.Broken > 0 {
 		event.Kind = TakenOver
@@ -180,8 +180,9 @@ func (e *execution) overrun(ctx context.Context, cause error) {
 	}
 }
 
-// settle writes the result into the ledger, and retries as long as the lock of the lane lasts: without the write
-// another node would execute the tick again.
+// settle writes the result into the ledger, and in lane 0 what has become due meanwhile. It pauses a job that has failed
+// too often. settle retries as long as the lock of the lane lasts: without the write another node would execute the
+// tick again.
 func (e *execution) settle(ctx context.Context, state ledger.State, attempts int, failure error) error {
 	ctx, stop := e.lock.Context(context.WithoutCancel(ctx))
 	defer stop()

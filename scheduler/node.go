@@ -78,7 +78,7 @@ func (n *node) wrote(orders []byte) {
 }
 
 // obey makes due the jobs that what names, and logs the error if the orders could not be read.
-func (n *node) obey(what news) {
+func (n *node) obey(what orderNews) {
 	if what.refused != nil {
 		n.cfg.Logger.Error(unreadOrders(n.orders.missing() == nil), "key", n.recs.OrdersKey(), "err", what.refused)
 	}

@@ -21,8 +21,8 @@ type orders struct {
 	asked time.Time // when this node asked for them or wrote them, by its own clock
 }
 
-// news names the jobs that have new orders.
-type news struct {
+// orderNews names the jobs that have new orders. Not to be confused with ledger.News, of which events are made.
+type orderNews struct {
 	jobs     []string // that have an order, which may be new
 	allJobs  bool     // all jobs have
 	specs    []string // whose spec has changed
@@ -41,7 +41,7 @@ var (
 
 // apply replaces the orders with those in v, the view of their record, unless these are older. sent is the time, by
 // this node's own clock, at which it asked for the view or wrote its content.
-func (o *orders) apply(v memo.View, sent time.Time) (n news) {
+func (o *orders) apply(v memo.View, sent time.Time) (n orderNews) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if v.State == joblock.StateForeign {
@@ -74,7 +74,7 @@ func (o *orders) apply(v memo.View, sent time.Time) (n news) {
 }
 
 // refuse notes that this node cannot read the orders. The caller has locked o.mu.
-func (o *orders) refuse(err error) (n news) {
+func (o *orders) refuse(err error) (n orderNews) {
 	if text(err) != text(o.err) {
 		n.refused = err
 	}

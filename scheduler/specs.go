@@ -66,7 +66,7 @@ func (s *specs) inForce(j *job, l *ledger.Ledger) *ledger.Job {
 }
 
 // moment returns the present moment, for decisions about j, or an error if this node must follow a spec that it cannot
-// parse.
+// parse. It also notes in j which order the decision obeys, what the floor is, and whether another spec is in force.
 func (s *specs) moment(j *job, l *ledger.Ledger) (m ledger.Moment, err error) {
 	m = ledger.Moment{Now: s.clock.now(), Order: s.orders.of(j.name), Node: s.cfg.Node, ID: s.presence.id()}
 	if l.Spec != "" && l.Spec != j.SpecText {

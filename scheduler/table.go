@@ -212,7 +212,7 @@ func (t *table) lookAgain(j *job) {
 }
 
 // obey makes due the jobs that have new orders, and wakes book.keep of those that are being executed.
-func (t *table) obey(n news) {
+func (t *table) obey(n orderNews) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for name, j := range t.jobs {

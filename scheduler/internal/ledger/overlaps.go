@@ -28,11 +28,11 @@ func (o Overlaps) Stuck(now time.Time) bool {
 	return o.Several() && now.Sub(time.UnixMilli(o.First)) >= stuckFor
 }
 
-// reportStuck returns the News that the job is stuck, once until an execution ends. afterExecution is as in Update: if
-// the execution has ended, the ticks that came during it no longer count.
-func (l *Ledger) reportStuck(m Moment, afterExecution bool) []News {
+// reportStuck returns the News that the job is stuck, once until an execution ends. wasRunning is as in Update: if the
+// execution has ended, the ticks that came during it no longer count.
+func (l *Ledger) reportStuck(m Moment, wasRunning bool) []News {
 	o := &l.Overlaps
-	if last := l.Latest; afterExecution && len(l.Running) == 0 && last != nil && last.Ended() && last.State != Overlapped {
+	if last := l.Latest; wasRunning && len(l.Running) == 0 && last != nil && last.Ended() && last.State != Overlapped {
 		*o = Overlaps{}
 	}
 	if o.Reported || !o.Stuck(m.Now) {

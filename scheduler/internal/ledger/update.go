@@ -11,9 +11,9 @@ import (
 const clockReset = 24 * time.Hour
 
 // Update brings the ledger up to the moment m. Due ticks go to Ledger.Due or are skipped; triggers and starts go to
-// Ledger.Due. afterExecution is true if the job was running until now. changed reports whether the caller should write
-// the ledger.
-func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, news []News) {
+// Ledger.Due. wasRunning is true if the ticks overlap: as many executions as may run at once run, or did until now.
+// changed reports whether the caller should write the ledger.
+func (l *Ledger) Update(j *Job, m Moment, wasRunning bool) (changed bool, news []News) {
 	first := l.Spec == "" // also after Forgotten; operators see the job when the ledger is written
 	if first {
 		l.putIntoForce(j, m)
@@ -23,17 +23,17 @@ func (l *Ledger) Update(j *Job, m Moment, afterExecution bool) (changed bool, ne
 		if since := m.Since.UnixMilli(); l.Spec == j.SpecText && since > l.Since {
 			l.Since, l.Decider = since, Decider{m.Node, m.ID} // not worth a write
 		}
-		changed, news = l.update(j, rules, m.Now.Add(-j.Delay), m, afterExecution)
-		stuck := l.reportStuck(m, afterExecution)
+		changed, news = l.update(j, rules, m.Now.Add(-j.Delay), m, wasRunning)
+		stuck := l.reportStuck(m, wasRunning)
 		return changed || first || len(stuck) > 0, append(news, stuck...)
 	}
 	// All ticks so far belong to the former spec. They do not wait for their jitter.
-	_, news = l.update(j, rules, m.Now, m, afterExecution)
+	_, news = l.update(j, rules, m.Now, m, wasRunning)
 	return true, append(news, l.putIntoForce(j, m)...)
 }
 
 // update does what Update does, except that it does not change the spec. It takes the ticks of rules, up to until.
-func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution bool) (changed bool, news []News) {
+func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, wasRunning bool) (changed bool, news []News) {
 	if l.New() {
 		l.Version, changed = version, true
 		if m.Now.Sub(time.UnixMilli(m.Order.TriggeredAt)) > punctual {
@@ -76,7 +76,7 @@ func (l *Ledger) update(j, rules *Job, until time.Time, m Moment, afterExecution
 	if (l.backfillsNow() || len(l.Running) == 0 && l.Latest != nil && l.Latest.Cause == CauseBackfill) && !overlap.Waits() {
 		overlap.Newest = true // a backfill does not take the place of a tick
 	}
-	overlapped := afterExecution || overlap.Waits() && l.Lane(0) != nil
+	overlapped := wasRunning || overlap.Waits() && l.Lane(0) != nil
 	skip(NewsMissed, &l.Counts.Missed, l.cut(maxWaiting))
 	skip(NewsMissed, &l.Counts.Missed, l.expire(j, m.Now))
 	ticks := l.advance(rules.ticks(l.LastTick(), until))
