@@ -48,7 +48,7 @@ type shards struct {
 	wake chan struct{} // holds at most one value: parts has changed
 	work sync.WaitGroup
 
-	avoid map[*redis.Client]time.Time // until when; only the method run uses this map
+	avoid map[*redis.Client]time.Time // until when; only the goroutine of run uses it
 
 	mu    sync.Mutex // guards the fields below
 	parts map[int]*shardPart
