@@ -55,8 +55,9 @@ func (l Lock) Concerns(e AuditEntry) bool {
 	return e.Scope == "" && e.Key != "" && (e.Key == l.Key || group == l.Key || e.Key == l.Job || slices.Contains(e.Keys, l.Key))
 }
 
-// unreadActs returns a sentence about the error err of reading the actions, "" for nil. An operator who may not read the
-// record of actions sees the sentence only if the record might explain something: a forced release, or a missing task.
+// unreadActs returns a sentence about err, the error from reading the actions, or "" if err is nil. An operator who may
+// not read the record of actions sees the sentence only if the record might explain something: a forced release, or a
+// missing task.
 func (s *story) unreadActs(err error) string {
 	if err == nil || Denied(err) && s.FreedBy != FreedByForce && s.task.State != TaskAbsent {
 		return ""

@@ -297,20 +297,20 @@ type PauseCron struct {
 type ResumeCron struct {
 	Scope  string `query:"scope"`
 	Name   string `path:"name"`
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // PauseAllCron pauses all cron jobs of a scope, including jobs that are already paused individually; see PauseCron.
 type PauseAllCron struct {
 	Scope  string `query:"scope"`
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // ResumeAllCron ends the pause of all cron jobs of a scope; see ResumeCron. A job that is paused individually stays
 // paused.
 type ResumeAllCron struct {
 	Scope  string `query:"scope"`
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // TriggerCron requests one execution of a cron job. With Wait it waits until the execution ends, and returns the
@@ -321,7 +321,7 @@ type TriggerCron struct {
 	Scope  string `query:"scope"`
 	Name   string `path:"name"`
 	Wait   bool   // wait until the run ends
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // ForgetCron removes the record of a cron job that no node has any more. Errors are those of admin.Admin.Forget, and
@@ -329,7 +329,7 @@ type TriggerCron struct {
 type ForgetCron struct {
 	Scope  string `query:"scope"`
 	Name   string `path:"name"`
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // Verb implements Action.

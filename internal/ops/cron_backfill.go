@@ -19,7 +19,7 @@ type BackfillCron struct {
 	Name   string    `path:"name"`
 	From   time.Time `json:"from"` // From and To are the first and the last instant that a tick may have
 	To     time.Time `json:"to"`
-	Reason string    `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string    `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // Verb implements Action.
@@ -38,7 +38,7 @@ func (req BackfillCron) perform(ctx context.Context, d *Desk) (ActionResult, err
 type StopBackfill struct {
 	Scope  string `query:"scope"`
 	Name   string `path:"name"`
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // Verb implements Action.

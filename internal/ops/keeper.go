@@ -39,7 +39,7 @@ type KeeperPlace struct {
 
 	At      Time   `json:"at,omitzero"`         // when the stats were written
 	Asked   Time   `json:"asked,omitzero"`      // when the keeper last read the list of locks whose check is due
-	Behind  bool   `json:"behind"`              // the keeper is behind, so locks are freed later than within Every
+	Behind  bool   `json:"behind"`              // the keeper is behind, so locks are freed later than Every promises
 	Late    Millis `json:"late_ms,omitzero"`    // the largest delay of a check since the previous stats
 	Every   Millis `json:"every_ms,omitzero"`   // how often the keeper checks a lock: worker.KeeperConfig.Interval
 	Reserve Millis `json:"reserve_ms,omitzero"` // worker.Config.Reserve
@@ -58,8 +58,8 @@ type KeeperPlace struct {
 	Unanswered int64            `json:"unanswered"`
 	Freed      map[string]int64 `json:"freed,omitempty"` // by reason
 
-	// Strangers are queues of jobs with locks that none of this process's databases has; about twenty at most. The keeper
-	// leaves their locks alone.
+	// Strangers are queues that have jobs with locks and are in none of this process's databases; about twenty at most. The
+	// keeper leaves the locks of these jobs alone.
 	Strangers []string `json:"strangers,omitempty"`
 }
 

@@ -56,7 +56,7 @@ func (req SetLimit) perform(ctx context.Context, d *Desk) (ActionResult, error) 
 // Errors: joblock.ErrNotFound if no value is set, ErrInvalid, ErrUnavailable, and ErrNotRecorded.
 type ClearLimit struct {
 	Limit  string `path:"limit"`  // the name
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // Verb implements Action.

@@ -88,7 +88,7 @@ type DropTask struct {
 	Queue  string `path:"queue"`
 	ID     string `path:"id"`
 	Step   string `match:"task"`  // the Task.Step that the operator has seen; "" means any step
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // Verb implements Action.
@@ -110,7 +110,7 @@ type ArchiveTask struct {
 	Queue  string `path:"queue"`
 	ID     string `path:"id"`
 	Step   string `match:"task"`  // the Task.Step that the operator has seen; "" means any step
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // Verb implements Action.
@@ -138,7 +138,7 @@ type CancelTask struct {
 	ID     string `path:"id"`
 	Step   string `match:"task"`          // the Task.Step that the operator has seen; "" means any step
 	Then   Then   `json:"then,omitempty"` // what to do with the task when the handler has returned
-	Reason string `json:"reason"`         // for others, from 1 to 256 bytes
+	Reason string `json:"reason"`         // for other operators, from 1 to 256 bytes
 }
 
 // Verb implements Action.
@@ -307,7 +307,7 @@ func refusal(action string, job string, sentinel error, detail string) error {
 type SkipJob struct {
 	Key    string `json:"key"`    // of the sequence
 	Fence  int64  `match:"lock"`  // of the holding that the operator has seen: Sequence.Lock.Fence
-	Reason string `json:"reason"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason"` // for other operators, from 1 to 256 bytes
 }
 
 // Verb implements Action.

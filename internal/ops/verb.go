@@ -95,7 +95,7 @@ type Args struct {
 	Step   string `json:"step,omitempty"`  // of the task that the operator has seen
 	Scope  string `json:"scope,omitempty"`
 	Cron   string `json:"cron,omitempty"`   // the name of a cron job
-	Reason string `json:"reason,omitempty"` // for others, from 1 to 256 bytes
+	Reason string `json:"reason,omitempty"` // for other operators, from 1 to 256 bytes
 }
 
 // With returns the action of a row with its arguments.
@@ -140,8 +140,8 @@ type ActionResult struct {
 	// Unchanged says that there was nothing to do, so nothing was changed and nothing was recorded.
 	Unchanged bool `json:"unchanged,omitempty"`
 
-	// Was is the pause that was in effect before an action pauses or resumes: of the job alone, or of all jobs for all.
-	// After a PauseCron that is not Unchanged, the pause continues with the new reason.
+	// Was is the pause that was in effect before an action that pauses or resumes: the pause of that job or, for an action
+	// on all jobs, that of all jobs. If a PauseCron changed it, the pause continues with the new reason.
 	Was *CronPause `json:"was,omitempty"`
 
 	// Outcome is what happened to the task, for a CancelTask with a Then.

@@ -48,8 +48,8 @@ type Keeper struct {
 	Unanswered int64            `json:"unanswered"`
 	Freed      map[string]int64 `json:"freed,omitempty"`
 
-	// Strangers are queues of jobs with locks that are in none of the keeper's databases. The keeper leaves these locks
-	// alone.
+	// Strangers are queues that have jobs with locks and are in none of the keeper's databases. The keeper leaves the locks
+	// of these jobs alone.
 	Strangers []string `json:"strangers,omitempty"`
 }
 

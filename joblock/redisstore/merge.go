@@ -165,7 +165,7 @@ func (m *merger) enter(ctx context.Context, cmds ...*redis.Cmd) *pipeline {
 	return p
 }
 
-// leave takes the call of a caller that has given up out of pipeline p: otherwise such calls would add to the load that
+// leave removes the call from pipeline p after its caller has given up: otherwise such calls would add to the load that
 // made the caller wait too long. leave returns false if p was sent already.
 func (m *merger) leave(p *pipeline, cmds ...*redis.Cmd) bool {
 	m.mu.Lock()
@@ -203,8 +203,8 @@ func (m *merger) take() *pipeline {
 	return p
 }
 
-// send sends p and then the further pipelines. A goroutine of its own runs send: the context of one caller
-// must not end the calls of other callers.
+// send sends p and then the further pipelines. It runs in its own goroutine: the context of one caller must not end the
+// calls of other callers.
 func (m *merger) send(p *pipeline) {
 	for ; p != nil; p = m.take() {
 		if len(p.cmds) > 0 { // some caller still waits

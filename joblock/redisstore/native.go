@@ -23,8 +23,8 @@ import (
 // With PXAT or without an expiry, a server would replicate a SET with IFEQ word for word.
 
 const (
-	// nativeAfter is how many calls that could be native a Store makes by script before it asks what the server can do.
-	// A process that ends after a few calls never asks.
+	// nativeAfter is how many of the calls that could be native a Store first makes by script. Only then does it ask what
+	// the server can do. A process that ends after a few calls never asks.
 	nativeAfter = 16
 	// nativeAgain is how long a Store waits before it again asks a server that has refused.
 	nativeAgain = time.Minute

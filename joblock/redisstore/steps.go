@@ -73,8 +73,8 @@ func scriptWithSteps(steps *scriptstep.Steps) *script {
 	for _, name := range releaseStages {
 		src.WriteString(stages[name])
 	}
-	// The answer {OK or LAPSED, job} is the one in which the second field is a job, and not the call of a waiter, which
-	// has a third field.
+	// After OK or LAPSED, the second field is a job or the call of a waiter. An answer with the call of a waiter has a third
+	// field, so one with two fields has a job.
 	src.WriteString(`
 end)()
 if type(answer) == 'table' and #answer == 2 and (answer[1] == 1 or answer[1] == 7) and type(answer[2]) == 'string' then

@@ -64,7 +64,7 @@ func pages[T any](page func(at string) (routes.List[T], error)) iter.Seq2[T, err
 }
 
 // ErrMore means that a list is longer than what a server returns in one answer.
-var ErrMore = errors.New("client: the list is incomplete: it is longer than the server returns at once")
+var ErrMore = errors.New("client: the list is incomplete: it is longer than one response of the server")
 
 // list walks over a list without a cursor. If the server did not return all of it, the walk ends with ErrMore.
 func list[T any](op string, get func() (routes.List[T], error)) iter.Seq2[T, error] {

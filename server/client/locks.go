@@ -287,7 +287,7 @@ type Enqueued struct {
 }
 
 // Enqueue takes a lock and enqueues a task that carries it, in one step. Errors match joblock.ErrHeld, ErrTaskExists,
-// joblock.ErrInvalid, and joblock.ErrUnavailable, after which the task may be enqueued.
+// joblock.ErrInvalid, and joblock.ErrUnavailable, after which it is unknown whether the task exists.
 func (c *Client) Enqueue(ctx context.Context, req EnqueueRequest) (Enqueued, error) {
 	var got Enqueued
 	op := lockCall("enqueue", routes.Enqueue.Path, req.Key, req).named(req.IdempotencyKey)

@@ -70,7 +70,7 @@ type Call interface {
 	// Watch calls end once when the principal may no longer lock the key, also after the end of the request.
 	Watch(key string, end func(*problem.Problem)) Watch
 
-	// Enter counts the request as one that waits or holds, until the call of leave.
+	// Enter counts the request as one that waits or holds, until leave is called.
 	Enter() (leave func(), err error)
 
 	// Stream takes a lock and holds it as long as the client reads. The error is nil once the answer has begun.

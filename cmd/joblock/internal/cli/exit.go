@@ -154,7 +154,7 @@ func (s *server) unanswered(err error) (text, op string, ok bool) {
 	}
 	var own *exitError
 	switch late := errors.Is(err, errSilent); {
-	case !late && errors.As(call.Err, &own): // why the command has ended the context of its calls
+	case !late && errors.As(call.Err, &own): // the cause with which the command cancelled its calls
 		return own.Error(), "", true
 	case late, call.Err == nil, isTimeout(call.Err) && !refused:
 		return fmt.Sprintf("%s within %s (--timeout)", text, s.timeout), call.Op, true

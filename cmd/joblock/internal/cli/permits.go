@@ -32,7 +32,7 @@ The first line says how many permits are taken, and how many wait. With -o json:
 
 Exit codes:
   0   the permits were read, even if none is taken
-  1   KEY is neither a limit nor a sequence with several slots, or was not used for a while
+  1   KEY is not a limit or a sequence with several slots, or has not been used for a while
   64  wrong usage
   69  Redis did not answer
   77  Redis refused the login of this user, or the user lacks a permission`,
@@ -47,7 +47,7 @@ Exit codes:
 				}
 				if permits.Kind == "" {
 					s.hintOf(ctx, d, p, args[0])
-					return &exitError{exitNo, fmt.Errorf("%s is neither a limit nor a sequence with several slots, or was not used for a while", safe(args[0]))}
+					return &exitError{exitNo, fmt.Errorf("%s is not a limit or a sequence with several slots, or has not been used for a while", safe(args[0]))}
 				}
 				if p.format == "json" {
 					return printOne(p, nil, permits)
