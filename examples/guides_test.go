@@ -166,7 +166,7 @@ func bill(ctx context.Context, tx transaction, p *toolkit.Process, invoice hando
 		return errors.Join(err, tx.Rollback())
 	}
 	if err := tx.Commit(); err != nil {
-		return errors.Join(err, p.Jobs.Withdraw(ctx, job)) // joblock.ErrBusy: the job already runs, and finds no row
+		return errors.Join(err, p.Jobs.Withdraw(ctx, job)) // joblock.ErrBusy: the job is already running, and finds no row
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (s *Shop) Order(ctx context.Context, customer, item string) (id int64, err 
 		return 0, err
 	}
 	line := handoff.Sequence{Key: joblock.Key("customer", customer)}
-	task := asynq.NewTask("ship", payload, asynq.MaxRetry(5)) // asynq's 25 would stop the customer's line for up to 20 days
+	task := asynq.NewTask("ship", payload, asynq.MaxRetry(5)) // asynq's default of 25 retries could stop the line for up to 20 days
 	if _, err := s.Box.Enqueue(ctx, pgxbox.Tx(tx), line, task); err != nil {
 		return 0, err
 	}
