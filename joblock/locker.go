@@ -142,7 +142,7 @@ func (l *Locker) Resume(ctx context.Context, token Token, opts ...ResumeOption) 
 }
 
 // Release releases the lock of token, whichever holder in the owner's chain has it. A live holder finds out at the next
-// renewal of its lock. The option Reason gives the reason.
+// renewal of its lock. Status and later errors show the text of the option Reason.
 //
 // IfIdle frees the lock only while it has no live holder. Use IfIdle when a job will not run again, but an attempt may
 // still be at work.
@@ -156,7 +156,7 @@ func (l *Locker) Release(ctx context.Context, token Token, opts ...ReleaseOption
 
 // ForceRelease frees key, regardless of its owner. Look at the Status first, and pass the fence that it shows to
 // IfFence: otherwise a holder that has taken the lock since then loses it. IfIdle frees the key only while the lock has
-// no live holder. Reason gives the reason.
+// no live holder. Status and later errors show the text of Reason.
 //
 // The contexts of a live holder end with ErrLost at the holder's next renewal, or at once if the holder's Locker has
 // Config.WatchForced. Until then two callers may hold the lock, with different fences.

@@ -131,8 +131,8 @@ func newAcquisition(l *Locker, op, key string, o Options) (*acquisition, error) 
 	return a, nil
 }
 
-// checkCarried is Locker.checkCarried. It does not apply to the toolkit's own calls, which take locks for work other
-// than that of ctx.
+// checkCarried calls Locker.checkCarried, except for the toolkit's own calls: these take locks for work other than
+// the work that runs under ctx.
 func (a *acquisition) checkCarried(ctx context.Context) error {
 	if a.o.OwnKey {
 		return nil
@@ -158,8 +158,8 @@ func (a *acquisition) next(ctx context.Context, pushed *driver.Push) (*Lock, err
 	return a.try(ctx)
 }
 
-// believed reports whether a waiter takes the grant of a push without asking the store. refused is the fence in the
-// waiter's latest refusal, or 0 if unknown. sent is when the waiter sent the request that was refused.
+// believed reports whether a waiter accepts a grant that was pushed to it, without asking the store. refused is the
+// fence in the waiter's latest refusal, or 0 if unknown. sent is when the waiter sent the request that was refused.
 //
 // Only a grant made after the refusal has a larger fence, so a late or repeated push of an earlier grant is not
 // believed. The lease of the grant began after sent, and therefore counts from sent. The waiter asks the store instead
@@ -191,8 +191,9 @@ func (a *acquisition) try(ctx context.Context) (*Lock, error) {
 		}
 		return nil, nil
 	case driver.OutcomeOK:
-		// The grant may be older than this attempt, so only the rest of the lease counts, which the store reports, less the
-		// millisecond by which stores round up. The rest counts from sent, although the store measured it later.
+		// The grant may be older than this attempt, so the lock gets only the rest of the lease. The store reports that
+		// rest, rounded up by at most a millisecond, which is subtracted. The rest counts from sent, although the store
+		// measured it later.
 		return a.take(sent.Add(min(0, r.Lease-time.Millisecond-a.o.TTL)), r)
 	}
 	return nil, Refusal("acquire", a.req.Key, r)

@@ -62,7 +62,7 @@ func (l *Locker) doubt(op, key string) {
 	}
 	l.mu.Unlock()
 	if !logged {
-		l.cfg.Logger.Warn("joblock: the key "+found+": if a part is missing, all callers without that part share one lock; empty parts of a key that joblock.Key has made are refused",
+		l.cfg.Logger.Warn("joblock: the key "+found+": if a part is missing, all callers without that part share one lock; build the key with joblock.Key, so that an empty part is refused",
 			"key", key, "op", op)
 	}
 }

@@ -51,7 +51,7 @@ func (e *engine) verify(k *Lock) {
 		}
 		recs, err := e.l.Inspect(e.ctx, "watch", k.h.key, driver.InspectRequest{Keys: []string{k.h.key}})
 		if err != nil {
-			e.l.cfg.Logger.Debug("joblock: could not read the record of a lock after a push of a forced release", "key", k.h.key, "err", err)
+			e.l.cfg.Logger.Debug("joblock: could not read the record of a lock after a notification of its forced release", "key", k.h.key, "err", err)
 		} else {
 			k.mu.Lock()
 			k.unlock(k.h.verified("watch", fence, recs[0]))

@@ -178,7 +178,7 @@ func (f *Locker) tellFellBack(lock *core.Lock, why error, waited time.Duration) 
 
 func (f *Locker) tellOverrun(lock *core.Lock) {
 	f.locks.Emit(f.about(event.Event{Kind: event.Overran, Held: f.cfg.Overrun}, lock))
-	f.log.logger.Warn("joblock: a function still runs after Config.Overrun",
+	f.log.logger.Warn("joblock: a function is still running after Config.Overrun",
 		"key", lock.Key(), "fence", lock.Fence(), "overrun", f.cfg.Overrun, "local", isLocal(lock))
 }
 

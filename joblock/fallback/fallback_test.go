@@ -335,7 +335,7 @@ func TestOverrun(t *testing.T) {
 				}
 			}
 		}
-		if n := strings.Count(k.Logs.String(), "still runs after Config.Overrun"); n != 2 {
+		if n := strings.Count(k.Logs.String(), "still running after Config.Overrun"); n != 2 {
 			t.Errorf("%d warnings in\n%s", n, k.Logs.String())
 		}
 	})

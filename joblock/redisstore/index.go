@@ -177,7 +177,7 @@ func (s *store) Entries(ctx context.Context, req driver.EntriesRequest) (driver.
 // about a record: scripts answer Foreign for a record of the wrong type.
 func (s *store) indexError(err error) error {
 	if err != nil && strings.Contains(err.Error(), "WRONGTYPE") {
-		return invalid("the value at %q is not the index of the locks of jobs, which is a sorted set", s.indexes())
+		return invalid("the value at %q is not a sorted set, as the index of the locks of jobs must be", s.indexes())
 	}
 	return err
 }

@@ -320,7 +320,7 @@ func (h *shards) receive(node *shardNode) {
 	}
 }
 
-// confirmed notes that a channel is subscribed to at node.
+// confirmed records that node has confirmed the subscription to a channel.
 func (h *shards) confirmed(node *shardNode, channel string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

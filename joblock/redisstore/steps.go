@@ -47,7 +47,7 @@ func plainDialer(o *redis.Options) bool {
 }
 
 // dialerOfGoRedis returns the code pointer of the Dialer that go-redis makes. It takes the Dialer from a client,
-// because redis.NewDialer may be compiled in several times.
+// because the compiler may make several copies of the function that redis.NewDialer returns.
 var dialerOfGoRedis = sync.OnceValue(func() uintptr {
 	client := redis.NewClient(&redis.Options{
 		Addr:                     "127.0.0.1:1", // a name would be looked up

@@ -48,8 +48,8 @@ type store struct {
 	prefix string
 
 	app   redis.UniversalClient // what New was given
-	ops   redis.UniversalClient // for everything but renewals; sends a call again by itself
-	renew redis.UniversalClient // for renewals; never sends a call again by itself
+	ops   redis.UniversalClient // for everything but renewals; may retry a call
+	renew redis.UniversalClient // for renewals; never retries a call
 	owned bool                  // New has made ops and renew
 
 	calls, renewals *merger // calls sends to ops, renewals sends to renew: both through the application's hooks

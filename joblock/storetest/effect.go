@@ -111,6 +111,6 @@ func (k *kit) checkEffect(what string, e effect, reply driver.Reply, before driv
 		k.Errorf("%s: %q has the key, want the first in line", what, after.Owner)
 	}
 	if after.Changed.Before(before.Changed) {
-		k.Errorf("%s: changed at %s, before that at %s", what, after.Changed, before.Changed)
+		k.Errorf("%s: changed at %s, earlier than the previous change at %s", what, after.Changed, before.Changed)
 	}
 }

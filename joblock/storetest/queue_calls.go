@@ -67,7 +67,7 @@ var queueCallCases = []testCase{
 		k.parkFor("key", "me", "q/job", 10*long)
 		req := k.waitReq("key", "you", m)
 		if got := k.join(req); got.State != driver.StateParked || got.Job != "q/job" || got.Remaining <= long {
-			k.Errorf("answer %+v, want parked for q/job, and for how long", got)
+			k.Errorf("answer %+v, want parked for q/job, with more than %s left", got, long)
 		}
 		resumed := k.resume(k.resumeReq("key", "me", "q/job"))
 		k.want("resume", resumed, driver.OutcomeOK)

@@ -7,7 +7,7 @@ import (
 	"github.com/joblock/toolkit/joblock/driver"
 )
 
-// slotCases test the slots of a key: jobs of one queue that run at a time.
+// slotCases test the slots of a key, which let several jobs of its queue run at a time.
 var slotCases = []testCase{
 	{"a slot that is released goes to the first waiting job, in the same step", func(k *kit) {
 		slot := driver.SlotKey("key", 2)

@@ -16,14 +16,14 @@ var unheardCases = []testCase{
 				reply := k.acquire(k.acquireReq(key, "other"))
 				k.want("acquire", reply, driver.OutcomeHeld)
 				if reply.State != driver.StateHeld || reply.Holder != holderOf("dead") || !within(reply.Remaining, long) {
-					k.Errorf("%s: answer %+v, want holder %q and at most the %s of its place in line", key, reply, holderOf("dead"), long)
+					k.Errorf("%s: answer %+v, want holder %q, with at most %s left (the time of its place in line)", key, reply, holderOf("dead"), long)
 				}
 			},
 			"take": func(key string, _ driver.TakeRequest) {
 				reply := k.take(k.takeReq(key, "other", "q/other"))
 				k.want("take", reply, driver.OutcomeHeld)
 				if reply.State != driver.StateHeld || reply.Holder != holderOf("dead") || !within(reply.Remaining, long) {
-					k.Errorf("%s: answer %+v, want holder %q and at most the %s of its place in line", key, reply, holderOf("dead"), long)
+					k.Errorf("%s: answer %+v, want holder %q, with at most %s left (the time of its place in line)", key, reply, holderOf("dead"), long)
 				}
 			},
 			"reserve": func(_ string, job driver.TakeRequest) {
