@@ -70,6 +70,31 @@ func TestCheckRemovesItsLock(t *testing.T) {
 	}
 }
 
+// A server that stands still in the middle of a script counts a time to live from later on. Check still leaves nothing behind.
+func TestCheckRemovesItsLockFromAServerThatStandsStill(t *testing.T) {
+	t.Parallel()
+	db := redistest.Shared(t)
+	rdb, server := db.Client(t), db.Client(t)
+	var kept int
+	rdb.AddHook(scriptsSeen(func() {
+		for _, key := range server.Keys(t.Context(), "*joblock-check-*").Val() {
+			if left := server.PTTL(t.Context(), key).Val(); left > probeTTL/2 {
+				server.PExpire(t.Context(), key, left+probeCleanUp)
+				kept++
+			}
+		}
+	}))
+	s := must(newStore(rdb, nil))
+	defer s.Close()
+	if _, err := Check(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	page, err := s.List(t.Context(), driver.ListRequest{Count: 100})
+	if err != nil || len(page.Records) > 0 || kept == 0 {
+		t.Fatalf("after Check, which kept its lock for longer %d times, there are %+v, %v", kept, page.Records, err)
+	}
+}
+
 // A server that does not say whether it keeps anything on disk may be volatile.
 func TestCheckOfAServerThatSaysNothingOfItsDisk(t *testing.T) {
 	n := &checkedServer{check: &check{}, addr: "a:1", info: info{"redis_version": "8.0.0"}}
