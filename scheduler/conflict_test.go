@@ -370,9 +370,9 @@ func TestCommandsOfALateOldNode(t *testing.T) {
 		if n := len(c.events.of(scheduler.SpecChanged)); n != 2*jobs {
 			t.Errorf("%d changes, want %d", n, 2*jobs)
 		}
-		// The youngest node: acquire, memo and release of each job. The other one: reads in batches. Config.Concurrency jobs
-		// are looked at in each, because the node has so many slots.
-		if sent := after - before; sent < 3*jobs || sent > 5*jobs {
+		// Acquire, memo and release of each job, by the youngest node, or by both if both look at the job at the same time.
+		// And reads in batches: Config.Concurrency jobs are looked at in each, because the node has so many slots.
+		if sent := after - before; sent < 3*jobs || sent > 7*jobs {
 			t.Errorf("%d commands for %d jobs", sent, jobs)
 		} else {
 			t.Logf("at rest %d commands of two nodes in ten minutes, with another spec %d; %d for %d jobs", rest, apart, sent, jobs)
