@@ -72,8 +72,8 @@ func TestEventsAndHistory(t *testing.T) {
 	testkit.WantNil(t, "TryAcquire", err)
 	p.do("history", "exprots:acct-9").wants(0, "nothing is known of the key exprots:acct-9 at", "like it: exports:acct-9")
 	p.do("history", "exprots:acct-9", "-o", "json").wants(0).lacks("like it")
-	p.do("permits", "exprots:acct-9").wants(exitNo, "like it: exports:acct-9", "neither a limit")
-	p.do("permits", "exports:acct-9").wants(exitNo, "neither a limit").lacks("like it")
+	p.do("permits", "exprots:acct-9").wants(exitNo, "like it: exports:acct-9", "is not a limit or a sequence")
+	p.do("permits", "exports:acct-9").wants(exitNo, "is not a limit or a sequence").lacks("like it")
 	p.do("history", "exports:acct-7", "-o", "json").wants(0).fits("history.json")
 	wantLines(t, "happening.json", p.do("history", "exports:acct-7", "-o", "jsonl").wants(0).out)
 

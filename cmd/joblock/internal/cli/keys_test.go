@@ -437,7 +437,7 @@ func TestWaiters(t *testing.T) {
 
 func TestPermits(t *testing.T) {
 	o := newOffice(t)
-	o.fails(exitNo, "neither a limit", "permits", key1)
+	o.fails(exitNo, "is not a limit or a sequence", "permits", key1)
 	two := limit.New(o.locks, 2)
 	for range 2 {
 		_, err := two.TryAcquire(t.Context(), key1)

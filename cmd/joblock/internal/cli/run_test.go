@@ -251,7 +251,7 @@ func TestRun(t *testing.T) {
 			}
 			a := s.start("a", "tells")
 			a.exits(64)
-			a.says("no lock")
+			a.says("not a lock")
 		},
 
 		"held, --no-wait": func(s *stage) {
