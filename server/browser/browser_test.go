@@ -292,6 +292,7 @@ func TestForceWhileTheFenceMovesOn(t *testing.T) {
 	b.do(chromedp.Click(`a.key[href*="deploy"]`))
 	b.shows("ops1:71 make deploy has had the lock")
 	b.do(chromedp.Click(`.offers a.danger`))
+	b.shows("If you do nothing") // only the next page says so
 	b.shows("Until the holder notices, two holders may work at the same time")
 	if !js[bool](b, `document.querySelector("form.act button").disabled`) {
 		t.Error("the button works before the key is typed")
