@@ -3,8 +3,10 @@
 package redisstore
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -244,6 +246,61 @@ func TestNativeCallsWithSentinel(t *testing.T) {
 		t.Errorf("fence %d follows %d", next.Fence, term.Fence)
 	}
 	wantNative(t, k.store, before+1)
+}
+
+// A replica, or a file of commands, gets plain writes with an expiry: a replica without IFEQ follows such a master.
+func TestNativeCallsAreReplicatedAsPlainWrites(t *testing.T) {
+	master := redistest.Start(t)
+	host, port, _ := net.SplitHostPort(master.Addr())
+	replica := redistest.Start(t, "--replicaof", host+" "+port)
+	redistest.Ran(t, "replica of "+master.Backend())
+	k := newKit(t, master.Client(t))
+	wantIFEQ(t, k)
+	ctx := t.Context()
+	inStep := func() {
+		t.Helper()
+		if err := k.rdb.Incr(ctx, "marker").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := k.rdb.Do(ctx, "wait", 1, 60_000).Int(); err != nil || n != 1 {
+			t.Fatalf("%d replicas follow, %v", n, err)
+		}
+	}
+	inStep()
+	conn, err := net.Dial("tcp", replica.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	lines := bufio.NewScanner(conn)
+	if fmt.Fprint(conn, "MONITOR\r\n"); !lines.Scan() || lines.Text() != "+OK" {
+		t.Fatalf("MONITOR: %q, %v", lines.Text(), lines.Err())
+	}
+	locks := newLockerOn(t, k.store, &joblock.Config{TTL: time.Hour})
+	const pairs = 20
+	for i := range pairs {
+		lock, err := locks.TryAcquire(ctx, fmt.Sprint("key", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lock.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantNative(t, k.store, pairs)
+	inStep()
+	writes := 0
+	for lines.Scan() && !strings.Contains(lines.Text(), `"marker"`) {
+		if command := strings.ToLower(lines.Text()); strings.Contains(command, `"set" "`+k.name("key")) {
+			writes++
+			if !strings.Contains(command, `"pxat"`) || strings.Contains(command, `"ifeq"`) {
+				t.Errorf("the replica got %s", command)
+			}
+		}
+	}
+	if writes < 2*pairs || lines.Err() != nil {
+		t.Errorf("the replica got %d writes of the keys, want at least %d, %v", writes, 2*pairs, lines.Err())
+	}
 }
 
 // A stranger who takes the expiry from a record that is dated by it makes the key foreign, and gives it to no other.
