@@ -35,8 +35,9 @@ const (
 	grace = 50 * time.Millisecond  // until a keeper looks at a job's lock
 	later = 300 * time.Millisecond // until it does again
 
-	users = 8 // in each process
-	keys  = 8 // at a time
+	users = 8        // in each process
+	keys  = 8        // at a time
+	quiet = 8 * keys // keys without waiters at a time: so many that a process often comes back to a key of its own
 
 	slotsOfAKey = 3 // in which jobs run that stand in the line of the key
 
@@ -87,7 +88,7 @@ func (p pace) patience() time.Duration { return p.TTL }
 
 // lockKey is one of the keys that are in use now, quietKey one of those without waiters, limitKey one of those with permits.
 func (p pace) lockKey(dice *rand.Rand) string  { return p.key("k", dice.IntN(keys)) }
-func (p pace) quietKey(dice *rand.Rand) string { return p.key("q", dice.IntN(keys)) }
+func (p pace) quietKey(dice *rand.Rand) string { return p.key("q", dice.IntN(quiet)) }
 func (p pace) limitKey(dice *rand.Rand) string { return p.key("l", dice.IntN(limits)) }
 
 func (p pace) key(kind string, n int) string {
